@@ -1,0 +1,178 @@
+"""Lattice features: the Fourier coefficients of the wrapped process."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+from numpy.typing import NDArray
+
+from orthogp.errors import InputError
+from orthogp.features.base import Features
+from orthogp.kernels import Kernel
+from orthogp.precision import in_double
+from orthogp.statistics import FrequencyLattice
+
+
+class MeanPrior(NamedTuple):
+    """The prior of the mean function c + Σ_d s_d (x_d − origin_d)/width_d, to be integrated out.
+
+    c ~ N(0, offset_variance), s_d ~ N(0, slope_variance); a variance of zero leaves the term out.
+    """
+
+    offset_variance: float = 0.0
+    slope_variance: float = 0.0
+    origin: NDArray[np.float64] | None = None
+    width: NDArray[np.float64] | None = None
+
+    def covariates(self, X: NDArray) -> NDArray[np.float64]:
+        """Return the columns that the slopes multiply, (n, q)."""
+        if self.slope_variance == 0:
+            return np.empty((len(X), 0))
+        return (np.asarray(X, dtype=np.float64) - self.origin) / self.width
+
+    def prior_variance(self, X: NDArray) -> NDArray[np.float64]:
+        """Return the prior variance of the mean function, (n,)."""
+        square = np.sum(self.covariates(X) ** 2, axis=1)
+        return self.offset_variance + self.slope_variance * square
+
+
+class Lattice(Features):
+    r"""Cosines and sines on a set of lattice frequencies, with the mean function's columns behind.
+
+        φ = √mass_0,   √(2 mass_t) cos ω_t·(x−x₀),   √(2 mass_t) sin ω_t·(x−x₀),   √slope_variance c_d(x)
+
+    These are orthonormal for the wrapped prior (see `orthogp.kernels.base`), whose variance left out
+    is the same everywhere: k(0) − Σ_t mass_t. A constant mean adds its variance to mode zero.
+
+    Parameters
+    ----------
+    lattice : FrequencyLattice
+        Gives spacing, centre and the largest indices.
+    indices : (s, d)
+        One of each pair ±t, index zero first.
+    mean : MeanPrior
+    """
+
+    lattice: FrequencyLattice = eqx.field(static=True)
+    indices: NDArray[np.int64]
+    mean: MeanPrior = MeanPrior()
+
+    def __check_init__(self) -> None:
+        if len(self.indices) == 0 or np.any(self.indices[0] != 0):
+            raise InputError("Lattice features need index zero as their first index.")
+        if np.any(np.abs(self.indices) > self.lattice.extent):
+            raise InputError(
+                f"Lattice features must lie within the lattice's extent {self.lattice.extent}."
+            )
+
+    @classmethod
+    def select(
+        cls,
+        kernel: Kernel,
+        lattice: FrequencyLattice,
+        num_features: int,
+        mean: MeanPrior = MeanPrior(),  # noqa: B008 (immutable)
+    ) -> Lattice:
+        """Return the features of the `num_features` largest masses (mode zero always among them)."""
+        if num_features < 1:
+            raise InputError(f"num_features must be at least 1, got {num_features}.")
+        indices = lattice.half_indices()
+        num_pairs = min((num_features - 1) // 2, len(indices) - 1)
+        masses = lattice_masses(kernel, lattice, indices)
+        order = np.argsort(-masses[1:], kind="stable")[:num_pairs]
+        chosen = np.concatenate([[0], np.sort(order) + 1])
+        return cls(lattice, indices[chosen], mean)
+
+    @property
+    def num_features(self) -> int:
+        """The number of features, those of the mean function included."""
+        slopes = self.lattice.num_dims if self.mean.slope_variance else 0
+        return 2 * len(self.indices) - 1 + slopes
+
+    @property
+    def omegas(self) -> NDArray[np.float64]:
+        """The frequencies of the half set, (s, d)."""
+        return self.indices * self.lattice.spacing
+
+    def masses(self, kernel: Kernel) -> NDArray[np.float64]:
+        """Return the prior variance mass_t of each mode of the half set, (s,)."""
+        return lattice_masses(kernel, self.lattice, self.indices)
+
+    def squared_amplitudes(self, masses: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the squared coefficient of each cosine, sine and covariate, (m,)."""
+        twice = 2 * masses[1:]
+        slopes = np.full(self.num_features - 2 * len(twice) - 1, self.mean.slope_variance)
+        zero = masses[0] + self.mean.offset_variance
+        return np.concatenate([[zero], twice, twice, slopes])
+
+    def gather(self, per_feature: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return ∂/∂mass_t from ∂/∂(squared amplitude): the transpose of `squared_amplitudes`."""
+        s = len(self.indices)
+        gradient = per_feature[:s].copy()
+        gradient[1:] += per_feature[s : 2 * s - 1]
+        gradient[1:] *= 2
+        return gradient
+
+    def design(self, X: NDArray) -> NDArray[np.float64]:
+        """Return the cosines, sines and covariates at the rows of X, before any kernel, (n, m)."""
+        X = np.asarray(X, dtype=np.float64)
+        phases = (X - self.lattice.centre) @ self.omegas.T
+        return np.concatenate(
+            [np.cos(phases), np.sin(phases[:, 1:]), self.mean.covariates(X)], axis=1
+        )
+
+    def evaluate(self, kernel: Kernel, X: NDArray) -> NDArray[np.float64]:
+        """Return φ_m(x_n), (n, m)."""
+        return self.design(X) * np.sqrt(self.squared_amplitudes(self.masses(kernel)))
+
+    def residual_variance(self, kernel: Kernel, X: NDArray) -> NDArray[np.float64]:
+        """Return k(0) − Σ_t mass_t at every row, (n,)."""
+        return np.full(len(X), residual_mass(kernel, self.masses(kernel)))
+
+
+def residual_mass(kernel: Kernel, masses: NDArray[np.float64]) -> float:
+    """Return the prior variance outside of a half set with these masses, never negative."""
+    total = float(np.asarray(_prior_variance(kernel)))
+    return max(total - float(masses[0] + 2 * masses[1:].sum()), 0.0)
+
+
+def lattice_masses(
+    kernel: Kernel, lattice: FrequencyLattice, indices: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """Return the masses of the modes at `indices`, (s,)."""
+    omegas, size = padded_omegas(lattice, indices)
+    return np.asarray(_masses(kernel, omegas, lattice.spacing))[:size]
+
+
+def padded_omegas(
+    lattice: FrequencyLattice, indices: NDArray[np.int64]
+) -> tuple[NDArray[np.float64], int]:
+    """Return the frequencies with rows of zeros up to a power of two, and their true number.
+
+    Compiled functions are kept by shape; powers of two keep their number small.
+    """
+    size = len(indices)
+    padded = np.zeros((1 << max(6, (size - 1).bit_length()), lattice.num_dims))
+    padded[:size] = indices * lattice.spacing
+    return padded, size
+
+
+@in_double
+@eqx.filter_jit
+def _masses(
+    kernel: Kernel, omegas: Float[Array, "s d"], spacing: Float[Array, " d"]
+) -> Float[Array, " s"]:
+    # In batches: a kernel may hold hundreds of quadrature nodes per frequency.
+    return jax.lax.map(
+        lambda omega: kernel.mass(omega, jnp.asarray(spacing)), omegas, batch_size=4096
+    )
+
+
+@in_double
+def _prior_variance(kernel: Kernel) -> Float[Array, ""]:
+    return kernel.prior_variance()

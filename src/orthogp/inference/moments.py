@@ -1,0 +1,98 @@
+"""Where data and hyperparameters meet: all that the bounds need to know of both."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from orthogp.features import Features, Lattice
+from orthogp.features.lattice import residual_mass
+from orthogp.kernels import Kernel
+from orthogp.statistics import FourierStatistics
+from orthogp.statistics.nufft import chunks
+
+ROWS_PER_CHUNK = 2**14
+
+
+class Moments(NamedTuple):
+    """The moments of the features over the data.
+
+    Attributes
+    ----------
+    gram : (m, m)
+        A = Σ w_n φ(x_n) φ(x_n)ᵀ.
+    projection : (m, p)
+        b = Σ w_n φ(x_n) y_n, for each target.
+    yy : (p,)
+        Σ w_n y_n².
+    residual_trace : float
+        Σ w_n d_n, d_n the prior variance that the features leave out at x_n.
+    rows : float
+        The number N of Gaussian factors: of rows if weights are precisions, Σ w_n if repeats.
+    log_weights : float
+        Σ log w_n if weights are precisions, zero if repeats.
+    """
+
+    gram: NDArray[np.float64]
+    projection: NDArray[np.float64]
+    yy: NDArray[np.float64]
+    residual_trace: float
+    rows: float
+    log_weights: float
+
+
+def moments_from_statistics(
+    features: Lattice, kernel: Kernel, statistics: FourierStatistics, *, repeats: bool = True
+) -> Moments:
+    """Return the moments of lattice features from the sums, without the rows.
+
+    Parameters
+    ----------
+    repeats : bool
+        Whether a weight w counts a row w times; otherwise it divides the row's noise variance.
+    """
+    masses = features.masses(kernel)
+    amplitudes = np.sqrt(features.squared_amplitudes(masses))
+    sums = statistics.real_sums(features.indices)
+    return Moments(
+        gram=amplitudes[:, None] * sums.gram * amplitudes,
+        projection=amplitudes[:, None] * sums.projection,
+        yy=statistics.yy,
+        residual_trace=statistics.count * residual_mass(kernel, masses),
+        rows=statistics.count if repeats else statistics.rows,
+        log_weights=0.0 if repeats else statistics.log_weights,
+    )
+
+
+def moments_from_rows(
+    features: Features,
+    kernel: Kernel,
+    X: NDArray,
+    y: NDArray,
+    sample_weight: NDArray | None = None,
+    *,
+    repeats: bool = True,
+) -> Moments:
+    """Return the moments of any features, summed over the rows in chunks."""
+    m = features.num_features
+    targets = np.asarray(y, dtype=np.float64).reshape(len(y), -1)
+    weights = np.ones(len(X)) if sample_weight is None else np.asarray(sample_weight, dtype=float)
+    gram, projection = np.zeros((m, m)), np.zeros((m, targets.shape[1]))
+    residual_trace = 0.0
+    for part in chunks(len(X), ROWS_PER_CHUNK):
+        Phi = features.evaluate(kernel, X[part])
+        weighted = weights[part, None] * Phi
+        gram += weighted.T @ Phi
+        projection += weighted.T @ targets[part]
+        residual_trace += weights[part] @ features.residual_variance(kernel, X[part])
+    positive = weights > 0
+    return Moments(
+        gram=gram,
+        projection=projection,
+        yy=np.einsum("n,np,np->p", weights, targets, targets),
+        residual_trace=float(residual_trace),
+        rows=float(weights.sum()) if repeats else float(np.count_nonzero(positive)),
+        log_weights=0.0 if repeats else float(np.log(weights[positive]).sum()),
+    )

@@ -1,0 +1,125 @@
+r"""How long the period must be: the error of the wrapped prior over the data.
+
+    ε = max |k_P(τ) − k(τ)| / k(0)   over lags τ within the data's extent
+
+The statistics hold a fine lattice, of long period. A coarser one (a decimation) needs fewer features;
+the coarsest whose ε stays below the tolerance is used, and lengthscales are bounded by what even the
+finest can hold.
+"""
+
+from __future__ import annotations
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+from numpy.typing import NDArray
+
+from orthogp.inference.parameters import Slot
+from orthogp.kernels import Kernel
+from orthogp.precision import in_double
+from orthogp.statistics import FrequencyLattice
+
+# Fractions of the extent at which the error is looked at. It grows towards the largest lag, except
+# for oscillating kernels.
+_FRACTIONS = np.linspace(0.0, 1.0, 9)[1:]
+# The shortest period, relative to the data's extent.
+_SHORTEST = 1.1
+_STRETCHES = 2.0 ** np.arange(-8, 8.25, 0.25)
+
+
+def wrap_error(
+    kernel: Kernel, period: NDArray[np.float64], width: NDArray[np.float64]
+) -> float:
+    """Return ε for data that extend over `width` in each column."""
+    corners = np.concatenate([np.eye(len(width)), np.ones((1, len(width)))])
+    lags = (_FRACTIONS[:, None, None] * corners * width).reshape(-1, len(width))
+    return float(np.max(_deviations(kernel, lags, np.broadcast_to(period, lags.shape))))
+
+
+def choose_decimation(
+    kernel: Kernel,
+    lattice: FrequencyLattice,
+    width: NDArray[np.float64],
+    tolerance: float,
+    headroom: float = 1.0,
+) -> NDArray[np.int64]:
+    """Return the largest decimation of each axis at which ε ≤ tolerance, (d,).
+
+    `headroom` asks for as much with all lengthscales so many times longer.
+    """
+    factors = np.ones(lattice.num_dims, dtype=np.int64)
+    for d in range(lattice.num_dims):
+        largest = max(1, int(lattice.period[d] / (_SHORTEST * width[d])))
+        candidates = np.arange(1, largest + 1)
+        periods = np.tile(lattice.period, (largest, 1))
+        periods[:, d] /= candidates
+        errors = _axis_errors(kernel, d, periods / headroom, np.full(largest, width[d] / headroom))
+        good = candidates[errors <= tolerance]
+        factors[d] = good[-1] if len(good) else 1
+    return factors
+
+
+def lengthscale_limits(
+    kernel: Kernel,
+    slot: Slot,
+    period: NDArray[np.float64],
+    width: NDArray[np.float64],
+    tolerance: float,
+) -> NDArray[np.float64]:
+    """Return the longest value of each lengthscale of a slot that keeps ε ≤ tolerance.
+
+    Stretching a kernel is shrinking period and extent, so one table of errors answers for all
+    stretches. Never below the current value if even the longest period cannot hold it.
+    """
+    primitives = list(kernel.primitives())
+    primitive, dims = primitives[slot.primitive]
+    columns = np.arange(len(width)) if dims is None else np.array(dims)
+    period, width = period[columns], width[columns]
+    stretches = np.empty(len(columns))
+    for d in range(len(columns)):
+        periods = period / _STRETCHES[:, None]
+        errors = _axis_errors(primitive, d, periods, width[d] / _STRETCHES)
+        bad = np.flatnonzero(errors > tolerance)
+        last_good = len(_STRETCHES) - 1 if len(bad) == 0 else max(bad[0] - 1, 0)
+        stretches[d] = _STRETCHES[last_good]
+    current = np.asarray(primitive.parameters()["lengthscale"])
+    if current.ndim == 0:
+        return current * stretches.min()
+    return current * stretches
+
+
+def _axis_errors(
+    kernel: Kernel, axis: int, periods: NDArray[np.float64], widths: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return the largest deviation along one axis for each period and extent, (n,)."""
+    num, num_dims = periods.shape
+    lags = np.zeros((num, len(_FRACTIONS), num_dims))
+    lags[:, :, axis] = widths[:, None] * _FRACTIONS
+    repeated = np.repeat(periods, len(_FRACTIONS), axis=0)
+    deviations = _deviations(kernel, lags.reshape(-1, num_dims), repeated)
+    return deviations.reshape(num, len(_FRACTIONS)).max(axis=1)
+
+
+def _deviations(
+    kernel: Kernel, lags: NDArray[np.float64], periods: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return |k_P(τ) − k(τ)|/k(0) for pairs of lag and period, padded to few shapes."""
+    size = len(lags)
+    padding = ((0, (1 << max(9, (size - 1).bit_length())) - size), (0, 0))
+    padded = _compiled(kernel, np.pad(lags, padding), np.pad(periods, padding, mode="edge"))
+    return np.asarray(padded)[:size]
+
+
+@in_double
+@eqx.filter_jit
+def _compiled(
+    kernel: Kernel, lags: Float[Array, "n d"], periods: Float[Array, "n d"]
+) -> Float[Array, " n"]:
+    def deviation(pair: tuple[Float[Array, " d"], Float[Array, " d"]]) -> Float[Array, ""]:
+        lag, period = pair
+        difference = kernel.wrapped(lag, period) - kernel.k(lag)
+        return jnp.abs(difference) / kernel.prior_variance()
+
+    return jax.lax.map(deviation, (jnp.asarray(lags), jnp.asarray(periods)), batch_size=512)

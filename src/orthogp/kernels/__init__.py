@@ -1,0 +1,24 @@
+"""Stationary kernels: a covariance k(τ) and its spectral density S(ω), side by side."""
+
+from orthogp.kernels.base import Kernel, On, Sum
+from orthogp.kernels.convert import KERNEL_NAMES, from_sklearn, resolve_kernel
+from orthogp.kernels.spectral import QuasiPeriodic, SpectralKernel, SpectralMixture
+from orthogp.kernels.stationary import RBF, Matern, Matern12, Matern32, Matern52, RationalQuadratic
+
+__all__ = [
+    "KERNEL_NAMES",
+    "RBF",
+    "Kernel",
+    "Matern",
+    "Matern12",
+    "Matern32",
+    "Matern52",
+    "On",
+    "QuasiPeriodic",
+    "RationalQuadratic",
+    "SpectralKernel",
+    "SpectralMixture",
+    "Sum",
+    "from_sklearn",
+    "resolve_kernel",
+]

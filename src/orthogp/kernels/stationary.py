@@ -1,0 +1,239 @@
+"""The classical kernels, covariance and spectral density side by side.
+
+Each has a `variance` v and a `lengthscale` ℓ, one number or one per input column (ARD).
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.special import gammaln
+from jaxtyping import Array, Float
+
+import equinox as eqx
+from orthogp.errors import check_positive
+from orthogp.kernels.base import Kernel
+from orthogp.kernels.mixtures import gamma_mixture, gaussian_mass, wrapped_gaussian
+
+
+def positive(name: str, default: float = 1.0) -> Float[Array, "..."]:
+    """Return a dataclass field for a positive float64 parameter."""
+    return eqx.field(
+        default_factory=lambda: np.asarray(default, dtype=np.float64),
+        converter=lambda value: check_positive(value, name),
+    )
+
+
+class RBF(Kernel):
+    """The squared exponential kernel, k = v exp(−½ Σ (τ_d/ℓ_d)²)."""
+
+    variance: Float[Array, ""] = positive("variance")
+    lengthscale: Float[Array, "*d"] = positive("lengthscale")
+
+    def k(self, lag: Float[Array, " d"]) -> Float[Array, ""]:
+        """Return v exp(−½ Σ (τ_d/ℓ_d)²)."""
+        return self.variance * jnp.exp(-0.5 * scaled_square(lag, self.lengthscale))
+
+    def spectral_density(self, omega: Float[Array, " d"]) -> Float[Array, ""]:
+        """Return v ∏ℓ_d (2π)^{−D/2} exp(−½ Σ ℓ_d² ω_d²)."""
+        lengthscale = per_column(self.lengthscale, omega)
+        bells = lengthscale / jnp.sqrt(2 * jnp.pi) * jnp.exp(-0.5 * (lengthscale * omega) ** 2)
+        return self.variance * jnp.prod(bells)
+
+    def prior_variance(self) -> Float[Array, ""]:
+        """Return v."""
+        return jnp.asarray(self.variance)
+
+    def derivative_variance(self, num_dims: int) -> Float[Array, " d"]:
+        """Return v/ℓ_d²."""
+        return jnp.broadcast_to(self.variance / self.lengthscale**2, (num_dims,))
+
+    def mass(self, omega: Float[Array, " d"], spacing: Float[Array, " d"]) -> Float[Array, ""]:
+        """Return the mass of the mode at ω; see `gaussian_mass`."""
+        return self.variance * gaussian_mass(omega, per_column(self.lengthscale, omega), spacing)
+
+    def wrapped(self, lag: Float[Array, " d"], period: Float[Array, " d"]) -> Float[Array, ""]:
+        """Return k_P(τ), the sum over the lattice of the masses."""
+        return self.variance * wrapped_gaussian(lag, per_column(self.lengthscale, lag), period)
+
+
+class Matern(Kernel):
+    """The Matérn kernel of any real smoothness ν > 0, learned with the rest unless fixed."""
+
+    nu: Float[Array, ""] = positive("nu", 1.5)
+    variance: Float[Array, ""] = positive("variance")
+    lengthscale: Float[Array, "*d"] = positive("lengthscale")
+
+    def k(self, lag: Float[Array, " d"]) -> Float[Array, ""]:
+        """Return v 2^{1−ν}/Γ(ν) z^ν K_ν(z), z = √(2ν Σ (τ_d/ℓ_d)²), as a Gaussian mixture."""
+        g, weights = gamma_mixture(self.nu)
+        square = scaled_square(lag, self.lengthscale)
+        return self.variance * jnp.sum(weights * jnp.exp(-0.5 * self.nu * square / g))
+
+    def spectral_density(self, omega: Float[Array, " d"]) -> Float[Array, ""]:
+        """Return the Matérn density; see `matern_density`."""
+        return matern_density(self.nu, self.variance, self.lengthscale, omega)
+
+    def prior_variance(self) -> Float[Array, ""]:
+        """Return v."""
+        return jnp.asarray(self.variance)
+
+    def derivative_variance(self, num_dims: int) -> Float[Array, " d"]:
+        """Return v ν/((ν−1) ℓ_d²), infinite for ν ≤ 1."""
+        return matern_derivative_variance(self.nu, self.variance, self.lengthscale, num_dims)
+
+
+class _HalfIntegerMatern(Kernel):
+    """A Matérn kernel of fixed half-integer smoothness, with its elementary covariance."""
+
+    variance: Float[Array, ""] = positive("variance")
+    lengthscale: Float[Array, "*d"] = positive("lengthscale")
+
+    nu: ClassVar[float]
+
+    def spectral_density(self, omega: Float[Array, " d"]) -> Float[Array, ""]:
+        """Return the Matérn density; see `matern_density`."""
+        return matern_density(jnp.asarray(self.nu), self.variance, self.lengthscale, omega)
+
+    def prior_variance(self) -> Float[Array, ""]:
+        """Return v."""
+        return jnp.asarray(self.variance)
+
+    def derivative_variance(self, num_dims: int) -> Float[Array, " d"]:
+        """Return v ν/((ν−1) ℓ_d²), infinite for ν ≤ 1."""
+        nu = jnp.asarray(self.nu)
+        return matern_derivative_variance(nu, self.variance, self.lengthscale, num_dims)
+
+    def _scaled_distance(self, lag: Float[Array, " d"]) -> Float[Array, ""]:
+        square = 2 * self.nu * scaled_square(lag, self.lengthscale)
+        # The root's derivative at lag zero is infinite; its product with zero must not be NaN.
+        safe = jnp.where(square > 0, square, 1.0)
+        return jnp.where(square > 0, jnp.sqrt(safe), 0.0)
+
+
+class Matern12(_HalfIntegerMatern):
+    """The Matérn-1/2 (exponential) kernel: continuous paths without derivatives."""
+
+    nu = 0.5
+
+    def k(self, lag: Float[Array, " d"]) -> Float[Array, ""]:
+        """Return v e^{−z}, z = √(Σ (τ_d/ℓ_d)²)."""
+        return self.variance * jnp.exp(-self._scaled_distance(lag))
+
+
+class Matern32(_HalfIntegerMatern):
+    """The Matérn-3/2 kernel: paths with one derivative."""
+
+    nu = 1.5
+
+    def k(self, lag: Float[Array, " d"]) -> Float[Array, ""]:
+        """Return v (1 + z) e^{−z}, z = √(3 Σ (τ_d/ℓ_d)²)."""
+        z = self._scaled_distance(lag)
+        return self.variance * (1 + z) * jnp.exp(-z)
+
+
+class Matern52(_HalfIntegerMatern):
+    """The Matérn-5/2 kernel: paths with two derivatives."""
+
+    nu = 2.5
+
+    def k(self, lag: Float[Array, " d"]) -> Float[Array, ""]:
+        """Return v (1 + z + z²/3) e^{−z}, z = √(5 Σ (τ_d/ℓ_d)²)."""
+        z = self._scaled_distance(lag)
+        return self.variance * (1 + z + z**2 / 3) * jnp.exp(-z)
+
+
+class RationalQuadratic(Kernel):
+    """The rational quadratic kernel, k = v (1 + Σ (τ_d/ℓ_d)²/(2α))^{−α}.
+
+    Its density is infinite at ω = 0 for α ≤ D/2; the corrected mass of mode 0 is finite for all α.
+    """
+
+    variance: Float[Array, ""] = positive("variance")
+    lengthscale: Float[Array, "*d"] = positive("lengthscale")
+    alpha: Float[Array, ""] = positive("alpha")
+
+    def k(self, lag: Float[Array, " d"]) -> Float[Array, ""]:
+        """Return v (1 + Σ (τ_d/ℓ_d)²/(2α))^{−α}."""
+        square = scaled_square(lag, self.lengthscale) / (2 * self.alpha)
+        return self.variance * jnp.exp(-self.alpha * jnp.log1p(square))
+
+    def spectral_density(self, omega: Float[Array, " d"]) -> Float[Array, ""]:
+        """Return the Gamma mixture of Gaussian densities with λ_d² = ℓ_d² α/g."""
+        g, weights = gamma_mixture(self.alpha)
+        lengthscale = jnp.sqrt(self.alpha / g)[:, None] * per_column(self.lengthscale, omega)
+        bells = lengthscale / jnp.sqrt(2 * jnp.pi) * jnp.exp(-0.5 * (lengthscale * omega) ** 2)
+        return self.variance * jnp.sum(weights * jnp.prod(bells, axis=1))
+
+    def prior_variance(self) -> Float[Array, ""]:
+        """Return v."""
+        return jnp.asarray(self.variance)
+
+    def derivative_variance(self, num_dims: int) -> Float[Array, " d"]:
+        """Return v/ℓ_d²."""
+        return jnp.broadcast_to(self.variance / self.lengthscale**2, (num_dims,))
+
+    def mass(self, omega: Float[Array, " d"], spacing: Float[Array, " d"]) -> Float[Array, ""]:
+        """Return the mixture of the Gaussian masses at ω."""
+        return self._mixture(
+            lambda lengthscale: gaussian_mass(omega, lengthscale, spacing), omega.shape[0]
+        )
+
+    def wrapped(self, lag: Float[Array, " d"], period: Float[Array, " d"]) -> Float[Array, ""]:
+        """Return the mixture of the wrapped Gaussians at τ."""
+        return self._mixture(
+            lambda lengthscale: wrapped_gaussian(lag, lengthscale, period), lag.shape[0]
+        )
+
+    def _mixture(self, of_lengthscale, num_dims: int) -> Float[Array, ""]:
+        g, weights = gamma_mixture(self.alpha)
+        lengthscales = jnp.sqrt(self.alpha / g)[:, None] * jnp.broadcast_to(
+            self.lengthscale, (num_dims,)
+        )
+        return self.variance * jnp.sum(weights * jax.vmap(of_lengthscale)(lengthscales))
+
+
+def matern_density(
+    nu: Float[Array, ""],
+    variance: Float[Array, ""],
+    lengthscale: Float[Array, "*d"],
+    omega: Float[Array, " d"],
+) -> Float[Array, ""]:
+    """Return v Γ(ν+D/2)/(Γ(ν) π^{D/2}) (2ν)^ν ∏ℓ_d (2ν + Σ ℓ_d² ω_d²)^{−(ν+D/2)}."""
+    half = omega.shape[0] / 2
+    lengthscale = per_column(lengthscale, omega)
+    log_constant = (
+        gammaln(nu + half)
+        - gammaln(nu)
+        - half * jnp.log(jnp.pi)
+        + nu * jnp.log(2 * nu)
+        + jnp.sum(jnp.log(lengthscale))
+    )
+    quadratic = 2 * nu + jnp.sum((lengthscale * omega) ** 2)
+    return variance * jnp.exp(log_constant - (nu + half) * jnp.log(quadratic))
+
+
+def matern_derivative_variance(
+    nu: Float[Array, ""],
+    variance: Float[Array, ""],
+    lengthscale: Float[Array, "*d"],
+    num_dims: int,
+) -> Float[Array, " d"]:
+    """Return v ν/((ν−1) ℓ_d²), infinite for ν ≤ 1."""
+    factor = jnp.where(nu > 1, nu / jnp.where(nu > 1, nu - 1, 1.0), jnp.inf)
+    return jnp.broadcast_to(variance * factor / lengthscale**2, (num_dims,))
+
+
+def per_column(
+    lengthscale: Float[Array, "*d"], like: Float[Array, " d"]
+) -> Float[Array, " d"]:
+    """Return one lengthscale per column."""
+    return jnp.broadcast_to(lengthscale, like.shape)
+
+
+def scaled_square(lag: Float[Array, " d"], lengthscale: Float[Array, "*d"]) -> Float[Array, ""]:
+    """Return Σ (τ_d/ℓ_d)²."""
+    return jnp.sum((lag / lengthscale) ** 2)

@@ -1,0 +1,23 @@
+"""Double precision inside the library without touching JAX's global switch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import ParamSpec, TypeVar
+
+import jax
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def in_double(function: Callable[P, R]) -> Callable[P, R]:
+    """Return `function` run with 64-bit JAX types, whatever the caller's setting."""
+
+    @wraps(function)
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
+        with jax.enable_x64(True):
+            return function(*args, **kwargs)
+
+    return wrapped

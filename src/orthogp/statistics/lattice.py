@@ -1,0 +1,107 @@
+"""The lattice of frequencies on which data are summed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from orthogp.errors import InputError
+
+MAX_DIMS = 3
+
+
+@dataclass(frozen=True, eq=False)
+class FrequencyLattice:
+    """The frequencies ω_t = h∘t, |t_d| ≤ K_d, around a centre x₀.
+
+    Parameters
+    ----------
+    spacing : (d,)
+        h, the angular frequency between neighbours; functions on the lattice have period 2π/h.
+    extent : (d,)
+        K, the largest index at which targets are summed; points are summed up to 2K.
+    centre : (d,)
+        x₀, the origin of the phases.
+    """
+
+    spacing: NDArray[np.float64]
+    extent: NDArray[np.int64]
+    centre: NDArray[np.float64]
+
+    def __init__(self, spacing: ArrayLike, extent: ArrayLike, centre: ArrayLike = 0.0) -> None:
+        spacing = np.atleast_1d(np.asarray(spacing, dtype=np.float64))
+        extent = np.broadcast_to(np.asarray(extent, dtype=np.int64), spacing.shape).copy()
+        centre = np.broadcast_to(np.asarray(centre, dtype=np.float64), spacing.shape).copy()
+        if spacing.ndim != 1 or not 1 <= len(spacing) <= MAX_DIMS:
+            raise InputError(
+                f"A lattice has 1 to {MAX_DIMS} dimensions, got spacing of shape {spacing.shape}."
+            )
+        if not np.all(np.isfinite(spacing)) or np.any(spacing <= 0) or np.any(extent < 0):
+            raise InputError(
+                f"A lattice needs spacing > 0 and extent ≥ 0, got {spacing} and {extent}."
+            )
+        object.__setattr__(self, "spacing", spacing)
+        object.__setattr__(self, "extent", extent)
+        object.__setattr__(self, "centre", centre)
+
+    @classmethod
+    def for_domain(
+        cls, lower: ArrayLike, upper: ArrayLike, *, period: ArrayLike, extent: ArrayLike
+    ) -> FrequencyLattice:
+        """Return the lattice centred on the box [lower, upper] with the given period and extent."""
+        lower, upper = np.atleast_1d(lower).astype(float), np.atleast_1d(upper).astype(float)
+        period = np.broadcast_to(np.asarray(period, dtype=float), lower.shape)
+        return cls(2 * np.pi / period, extent, (lower + upper) / 2)
+
+    @property
+    def num_dims(self) -> int:
+        """The number of input columns."""
+        return len(self.spacing)
+
+    @property
+    def period(self) -> NDArray[np.float64]:
+        """The period 2π/h of functions on the lattice, (d,)."""
+        return 2 * np.pi / self.spacing
+
+    @property
+    def target_shape(self) -> tuple[int, ...]:
+        """The shape 2K+1 of sums over targets."""
+        return tuple(int(2 * k + 1) for k in self.extent)
+
+    @property
+    def point_shape(self) -> tuple[int, ...]:
+        """The shape 4K+1 of sums over points."""
+        return tuple(int(4 * k + 1) for k in self.extent)
+
+    def half_indices(self) -> NDArray[np.int64]:
+        """Return one of each pair ±t with |t_d| ≤ K_d, index zero first, (s, d)."""
+        axes = [np.arange(-k, k + 1) for k in self.extent]
+        grid = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, self.num_dims)
+        # In lexicographic order -t stands opposite t, and zero in the middle.
+        return grid[len(grid) // 2 :]
+
+    def decimate(self, factor: ArrayLike) -> FrequencyLattice:
+        """Return the sublattice of every `factor`-th frequency, with a period as much shorter."""
+        factor = np.broadcast_to(np.asarray(factor, dtype=np.int64), self.spacing.shape)
+        if np.any(factor < 1):
+            raise InputError(f"A lattice is decimated by factors ≥ 1, got {factor}.")
+        return FrequencyLattice(self.spacing * factor, self.extent // factor, self.centre)
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, FrequencyLattice)
+            and np.array_equal(self.spacing, other.spacing)
+            and np.array_equal(self.extent, other.extent)
+            and np.array_equal(self.centre, other.centre)
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.spacing.tobytes(), self.extent.tobytes(), self.centre.tobytes()))
+
+    def __repr__(self) -> str:
+        return (
+            f"FrequencyLattice(spacing={self.spacing.tolist()}, extent={self.extent.tolist()}, "
+            f"centre={self.centre.tolist()})"
+        )

@@ -1,0 +1,157 @@
+r"""Sums over scattered points and series at scattered points, by non-uniform FFT.
+
+    type 1    F_c[t] = Σ_n c_n e^{iω_t·(x_n−x₀)}        from points to the lattice
+    type 2    f(x_n) = Σ_t a_t e^{iω_t·(x_n−x₀)}        from the lattice to points
+
+Two real columns share one complex transform: each real column's sums have Hermitian symmetry, and
+each real series is the real or imaginary part of the result.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import finufft
+import numpy as np
+from numpy.typing import NDArray
+
+from orthogp.statistics.lattice import FrequencyLattice
+
+# The transforms' relative error. B = I + A/σ² must keep its eigenvalues ≥ 1 for signal-to-noise
+# ratios N v/σ² as large as 1e10, and tight tolerances cost little (see docs/mathematics.md).
+TOLERANCE = 1e-12
+
+# Rows transformed at once. Each call synchronises the threads several times, so that small chunks
+# are slow on a busy machine; four million rows need about 200 MB of buffers.
+CHUNK_ROWS = 2**22
+
+
+def available_threads(num_threads: int | None = None) -> int:
+    """Return `num_threads`, or the number of cores that this process may use."""
+    if num_threads is not None:
+        return max(1, int(num_threads))
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+class ColumnSums:
+    """Accumulates Σ_n w_n c_n e^{iω_t·(x_n−x₀)} of several real columns c, chunk by chunk."""
+
+    def __init__(
+        self,
+        lattice: FrequencyLattice,
+        num_columns: int,
+        *,
+        tolerance: float = TOLERANCE,
+        num_threads: int | None = None,
+        max_rows: int = CHUNK_ROWS,
+    ) -> None:
+        self._lattice = lattice
+        self._num_columns = num_columns
+        self._num_transforms = (num_columns + 1) // 2
+        self._total = np.zeros((self._num_transforms, *lattice.point_shape), dtype=np.complex128)
+        self._plan = finufft.Plan(
+            1,
+            lattice.point_shape,
+            n_trans=self._num_transforms,
+            eps=tolerance,
+            isign=1,
+            nthreads=available_threads(num_threads),
+        )
+        # Buffers that every chunk re-uses: the pages stay warm, and memory stays bounded.
+        self._phases = np.empty((lattice.num_dims, max_rows))
+        self._strengths = np.zeros((self._num_transforms, max_rows), dtype=np.complex128)
+        self._output = np.empty_like(self._total)
+
+    def add(
+        self,
+        X: NDArray,
+        columns: list[NDArray | float],
+        weights: NDArray[np.float64] | None = None,
+    ) -> None:
+        """Add the rows of `X` with one value per row in each of `columns` (a float: the same)."""
+        n = len(X)
+        phases = self._phases[:, :n]
+        scaled_phases(X, self._lattice, out=phases)
+        strengths = self._strengths[:, :n]
+        for j, column in enumerate(columns):
+            part = strengths[j // 2].real if j % 2 == 0 else strengths[j // 2].imag
+            if weights is None:
+                part[:] = column
+            else:
+                np.multiply(weights, column, out=part)
+        self._plan.setpts(*phases)
+        # finufft wants rows of transforms without gaps; a partial last chunk of several has them.
+        data = strengths[0] if self._num_transforms == 1 else np.ascontiguousarray(strengths)
+        out = self._output[0] if self._num_transforms == 1 else self._output
+        self._plan.execute(data, out=out)
+        self._total += self._output
+
+    def totals(self) -> NDArray[np.complex128]:
+        """Return the sums of each column over |t_d| ≤ 2K_d, (columns, 4K+1, …)."""
+        axes = tuple(range(1, self._total.ndim))
+        mirrored = np.conj(np.flip(self._total, axis=axes))
+        separated = np.stack(
+            [(self._total + mirrored) / 2, (self._total - mirrored) / 2j], axis=1
+        )
+        return separated.reshape(-1, *self._lattice.point_shape)[: self._num_columns]
+
+
+def evaluate_series(
+    coefficients: NDArray[np.complex128],
+    lattice: FrequencyLattice,
+    X: NDArray,
+    *,
+    tolerance: float = TOLERANCE,
+    num_threads: int | None = None,
+) -> NDArray[np.float64]:
+    """Return real series Σ_t a_t e^{iω_t·(x_n−x₀)} at the rows of X, (n, series).
+
+    Parameters
+    ----------
+    coefficients : (series, 2J+1, …)
+        With Hermitian symmetry, index zero in the middle of every axis.
+    lattice : FrequencyLattice
+        Gives the spacing and the centre; the extent comes from the coefficients.
+    """
+    num_series = len(coefficients)
+    pairs = coefficients[0::2].astype(np.complex128)
+    pairs[: num_series // 2] += 1j * coefficients[1::2]
+    num_transforms = len(pairs)
+    plan = finufft.Plan(
+        2,
+        coefficients.shape[1:],
+        n_trans=num_transforms,
+        eps=tolerance,
+        isign=1,
+        nthreads=available_threads(num_threads),
+    )
+    result = np.empty((len(X), 2 * num_transforms))
+    pairs = pairs[0] if num_transforms == 1 else pairs
+    phases = np.empty((lattice.num_dims, min(len(X), CHUNK_ROWS)))
+    for rows in chunks(len(X)):
+        chunk_phases = phases[:, : rows.stop - rows.start]
+        scaled_phases(X[rows], lattice, out=chunk_phases)
+        plan.setpts(*chunk_phases)
+        if num_transforms == 1:
+            # A complex row is its real and imaginary parts side by side: no copy.
+            plan.execute(pairs, out=result[rows].view(np.complex128)[:, 0])
+        else:
+            values = plan.execute(pairs)
+            result[rows] = np.ascontiguousarray(values.T).view(np.float64)
+    return result[:, :num_series]
+
+
+def scaled_phases(X: NDArray, lattice: FrequencyLattice, *, out: NDArray[np.float64]) -> None:
+    """Write h∘(x − x₀), in double precision, to `out` of shape (d, n)."""
+    for d in range(lattice.num_dims):
+        np.subtract(X[:, d], lattice.centre[d], out=out[d])
+        np.multiply(out[d], lattice.spacing[d], out=out[d])
+
+
+def chunks(num_rows: int, size: int = CHUNK_ROWS) -> Iterator[slice]:
+    """Yield slices of at most `size` rows."""
+    for start in range(0, num_rows, size):
+        yield slice(start, min(start + size, num_rows))
