@@ -1,1 +1,37 @@
+"""Gaussian processes on large data.
+
+::
+
+    from orthogp import GPRegressor
+    model = GPRegressor(kernel="matern32").fit(X, y)          # 1 to 3 columns, any number of rows
+    mean, std = model.predict(X_new, return_std=True)
+    print(model.summary())
+    model.partial_fit(X_more, y_more)                         # the old rows are not needed
+"""
+
+from orthogp.errors import (
+    FitWarning,
+    InputError,
+    KernelError,
+    LatticeMismatchError,
+    OrthogpError,
+    OutOfDomainWarning,
+    PrecisionError,
+)
+from orthogp.estimators import GPRegressor
+from orthogp.statistics import FourierStatistics, FrequencyLattice
+
 __version__ = "0.1.0"
+
+__all__ = [
+    "FitWarning",
+    "FourierStatistics",
+    "FrequencyLattice",
+    "GPRegressor",
+    "InputError",
+    "KernelError",
+    "LatticeMismatchError",
+    "OrthogpError",
+    "OutOfDomainWarning",
+    "PrecisionError",
+]

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from orthogp.features import Features, Lattice
 from orthogp.features.lattice import residual_mass
 from orthogp.kernels import Kernel
-from orthogp.statistics import FourierStatistics
+from orthogp.statistics import FourierStatistics, RealSums
 from orthogp.statistics.nufft import chunks
 
 ROWS_PER_CHUNK = 2**14
@@ -44,7 +44,12 @@ class Moments(NamedTuple):
 
 
 def moments_from_statistics(
-    features: Lattice, kernel: Kernel, statistics: FourierStatistics, *, repeats: bool = True
+    features: Lattice,
+    kernel: Kernel,
+    statistics: FourierStatistics,
+    *,
+    repeats: bool = True,
+    sums: RealSums | None = None,
 ) -> Moments:
     """Return the moments of lattice features from the sums, without the rows.
 
@@ -52,10 +57,13 @@ def moments_from_statistics(
     ----------
     repeats : bool
         Whether a weight w counts a row w times; otherwise it divides the row's noise variance.
+    sums : RealSums, optional
+        `statistics.real_sums(features.indices)`, if at hand.
     """
     masses = features.masses(kernel)
     amplitudes = np.sqrt(features.squared_amplitudes(masses))
-    sums = statistics.real_sums(features.indices)
+    if sums is None:
+        sums = statistics.real_sums(features.indices)
     return Moments(
         gram=amplitudes[:, None] * sums.gram * amplitudes,
         projection=amplitudes[:, None] * sums.projection,

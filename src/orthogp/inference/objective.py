@@ -23,6 +23,7 @@ from scipy.linalg import lapack
 from orthogp.features import Lattice
 from orthogp.features.lattice import padded_omegas
 from orthogp.inference.bounds import factorise_in_place, unwhiten, whiten
+from orthogp.inference.moments import Moments, moments_from_statistics
 from orthogp.inference.parameters import learned_slots, unpack
 from orthogp.kernels import Kernel
 from orthogp.precision import in_double
@@ -47,6 +48,8 @@ class LatticeObjective:
         self.features = features
         self.kernel = kernel
         self.slots = learned_slots(kernel)
+        self.statistics = statistics
+        self._repeats = repeats
         self._count = statistics.count
         self._rows = statistics.count if repeats else statistics.rows
         self._log_weights = 0.0 if repeats else statistics.log_weights
@@ -99,6 +102,12 @@ class LatticeObjective:
             + p / 2 * residual / (noise + residual / rows)
         )
         return float(value), gradient
+
+    def moments(self, kernel: Kernel) -> Moments:
+        """Return the moments of the features under a kernel."""
+        return moments_from_statistics(
+            self.features, kernel, self.statistics, repeats=self._repeats, sums=self._sums
+        )
 
     def kernel_at(self, vector: NDArray[np.float64]) -> Kernel:
         """Return the kernel of a parameter vector."""

@@ -58,7 +58,7 @@ def unpack(kernel: Kernel, slots: tuple[Slot, ...], vector: Float[Array, " p"]) 
 
 
 def stretched(kernel: Kernel, factor: float) -> Kernel:
-    """Return the kernel with every lengthscale, fixed or not, multiplied by `factor`."""
+    """Return the kernel with every lengthscale multiplied by `factor`."""
     return kernel.with_primitives(
         primitive.with_parameters(lengthscale=primitive.parameters()["lengthscale"] * factor)
         if "lengthscale" in primitive.parameters()

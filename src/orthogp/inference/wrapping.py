@@ -61,6 +61,20 @@ def choose_decimation(
     return factors
 
 
+def required_period(
+    kernel: Kernel, width: NDArray[np.float64], tolerance: float, headroom: float = 1.0
+) -> NDArray[np.float64]:
+    """Return a period, of up to 256 extents, at which ε ≤ tolerance along each axis, (d,)."""
+    ratios = 2.0 ** np.arange(0.25, 8.25, 0.25)
+    period = np.empty(len(width))
+    for d in range(len(width)):
+        periods = ratios[:, None] * width / headroom
+        errors = _axis_errors(kernel, d, periods, np.full(len(ratios), width[d] / headroom))
+        good = np.flatnonzero(errors <= tolerance)
+        period[d] = width[d] * ratios[good[0] if len(good) else -1]
+    return period
+
+
 def lengthscale_limits(
     kernel: Kernel,
     slot: Slot,
@@ -71,7 +85,7 @@ def lengthscale_limits(
     """Return the longest value of each lengthscale of a slot that keeps ε ≤ tolerance.
 
     Stretching a kernel is shrinking period and extent, so one table of errors answers for all
-    stretches. Never below the current value if even the longest period cannot hold it.
+    stretches.
     """
     primitives = list(kernel.primitives())
     primitive, dims = primitives[slot.primitive]

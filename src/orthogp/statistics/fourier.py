@@ -76,6 +76,7 @@ class FourierStatistics:
         y: ArrayLike,
         sample_weight: ArrayLike | None = None,
         *,
+        target_shift: ArrayLike = 0.0,
         covariates: Callable[[NDArray], NDArray[np.float64]] | None = None,
         tolerance: float = TOLERANCE,
         num_threads: int | None = None,
@@ -89,6 +90,8 @@ class FourierStatistics:
         y : (n,) or (n, p)
         sample_weight : (n,), optional
             Weights ≥ 0; rows of weight zero are as good as absent.
+        target_shift : float or (p,)
+            Subtracted from y, so that a large mean does not cost the sums their digits.
         covariates : callable, optional
             Maps a chunk of X to (n, q) columns whose sums are kept too.
         tolerance : float
@@ -111,6 +114,8 @@ class FourierStatistics:
         products = np.zeros((num_columns - 1, num_columns - 1))
         for part in chunks(len(X), chunk_rows):
             columns = np.asarray(targets[part], dtype=np.float64)
+            if np.any(target_shift):
+                columns = columns - target_shift
             if covariates is not None:
                 columns = np.concatenate([columns, covariates(X[part])], axis=1)
             if weights is None:

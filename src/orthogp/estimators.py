@@ -1,0 +1,350 @@
+"""GPRegressor: validation, units, and calls to the parts; no mathematics."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from typing import Any, Literal, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+from threadpoolctl import threadpool_limits
+
+from orthogp.errors import FitWarning, InputError
+from orthogp.inference import Domain, FunctionDraws, Gaussian, Posterior
+from orthogp.inference.optimise import MAX_FEATURES, Fit, FitSettings, Fitter, Start
+from orthogp.inference.starts import starts_for_kernel, starts_for_name
+from orthogp.kernels import Kernel, resolve_kernel
+from orthogp.kernels.convert import KernelChoice
+from orthogp.report import summarise
+from orthogp.sketch import Sketch, Units
+from orthogp.statistics.nufft import available_threads
+from orthogp.validation import (
+    check_domain,
+    check_inputs,
+    check_rows,
+    check_settings,
+    warn_constant_columns,
+)
+
+
+class GPRegressor(RegressorMixin, BaseEstimator):
+    """Gaussian process regression for one to three input columns and any number of rows.
+
+    One pass over the rows gives sums on a frequency lattice (`FourierStatistics`); learning and
+    prediction see only those.
+
+    Parameters
+    ----------
+    kernel : str, Kernel or scikit-learn kernel, default "matern32"
+        A name ("rbf", "matern", "matern12", "matern32", "matern52", "rational-quadratic",
+        "quasi-periodic") starts from values read off the data, with one lengthscale per column. A
+        kernel object starts from its own values, in the units of X and y.
+    features : {"auto", "lattice"}
+        The family of inducing features.
+    num_features : int or "auto"
+        "auto" takes as many as the certificate needs, up to `max_features`.
+    mean : {None, "constant", "linear"}, default "constant"
+        The mean function; its coefficients have broad priors and are integrated out.
+    noise_variance : float, optional
+        Where learning starts; the value itself if `learn` is false.
+    learn : bool, default True
+        Whether to learn the hyperparameters.
+    domain : (lower, upper), optional
+        A box to cover besides the data, for predictions beyond them.
+    weights : {"repeats", "precisions"}, default "repeats"
+        What `sample_weight` means: w counts a row w times (scikit-learn's convention), or the row's
+        noise variance is σ²/w.
+    wrap_tolerance : float, default 1e-4
+        The largest relative error of the periodic prior over the data.
+    max_features : int
+        The largest feature set for "auto"; time grows with its cube.
+    max_seconds : float, optional
+        Stop learning after that long.
+    n_jobs : int, optional
+        Threads; all available cores unless given.
+    random_state : int, optional
+        The default seed of `sample_y`; fitting is deterministic.
+
+    Attributes
+    ----------
+    kernel_, noise_variance_
+        The learned model, in the units of X and y (several targets of different scale: in units of
+        `target_scale_`).
+    elbo_, upper_bound_ : float
+        Lower (Titsias) and upper bound on log p(y).
+    certificate_ : Certificate
+        What their gap implies.
+    statistics_ : FourierStatistics
+        The sums of all rows seen, of y less `target_shift_`.
+    posterior_ : Posterior
+        In standardised units: y = target_offset_ + target_scale_ · f.
+    domain_ : Domain
+        Where predictions are the posterior's.
+    status_ : str
+        How the fit ended and what to do about it.
+    """
+
+    def __init__(
+        self,
+        kernel: str | Kernel | Any = "matern32",
+        *,
+        features: str = "auto",
+        num_features: int | Literal["auto"] = "auto",
+        mean: str | None = "constant",
+        noise_variance: float | None = None,
+        learn: bool = True,
+        domain: tuple[ArrayLike, ArrayLike] | None = None,
+        weights: str = "repeats",
+        wrap_tolerance: float = 1e-4,
+        max_features: int = MAX_FEATURES,
+        max_seconds: float | None = None,
+        n_jobs: int | None = None,
+        random_state: int | None = None,
+    ) -> None:
+        self.kernel = kernel
+        self.features = features
+        self.num_features = num_features
+        self.mean = mean
+        self.noise_variance = noise_variance
+        self.learn = learn
+        self.domain = domain
+        self.weights = weights
+        self.wrap_tolerance = wrap_tolerance
+        self.max_features = max_features
+        self.max_seconds = max_seconds
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+
+    # ------------------------------------------------------------------ fitting
+
+    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+        """Fit to rows X (n, d) with targets y, (n,) or (n, p).
+
+        Parameters
+        ----------
+        sample_weight : (n,), optional
+            Weights ≥ 0; see the `weights` parameter.
+        """
+        began = time.monotonic()
+        choice = self._check_parameters()
+        rows = check_rows(self, X, y, sample_weight, reset=True)
+        choice.kernel.check(rows.X.shape[1])
+        warn_constant_columns(self, rows.used)
+        sketch = Sketch.begin(
+            rows,
+            mean=self.mean,
+            domain=check_domain(self.domain, rows.X.shape[1]),
+            kernel=None if choice.from_name else choice.kernel,
+            wrap_tolerance=self.wrap_tolerance,
+            num_threads=available_threads(self.n_jobs),
+        )
+        self._num_target_dims = np.ndim(y)
+        self._learn(sketch, choice, None, began)
+        return self
+
+    def partial_fit(
+        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
+    ) -> Self:
+        """Add rows and learn again, from the present hyperparameters; the old rows are not needed.
+
+        If anything fails the model stays as it was.
+        """
+        if not hasattr(self, "posterior_"):
+            return self.fit(X, y, sample_weight)
+        return self._update(X, y, sample_weight, sign=1)
+
+    def forget(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+        """Take out rows that were fitted before, and learn again; the inverse of `partial_fit`."""
+        check_is_fitted(self, "posterior_")
+        return self._update(X, y, sample_weight, sign=-1)
+
+    def _update(
+        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None, *, sign: int
+    ) -> Self:
+        began = time.monotonic()
+        choice = self._check_parameters()
+        rows = check_rows(self, X, y, sample_weight, reset=False)
+        if rows.y.shape[1] != len(self.target_scale_):
+            raise InputError(
+                f"y must have {len(self.target_scale_)} columns as before, got {rows.y.shape[1]}."
+            )
+        sketch = self._sketch.updated(rows, sign, available_threads(self.n_jobs))
+        self._learn(sketch, choice, self._fit, began)
+        return self
+
+    def _check_parameters(self) -> KernelChoice:
+        check_settings(self)
+        return resolve_kernel(self.kernel)
+
+    def _learn(
+        self, sketch: Sketch, choice: KernelChoice, previous: Fit | None, began: float
+    ) -> None:
+        """Learn from the sums; the model changes only when all has gone well."""
+        summed = time.monotonic()
+        # A kernel object is in the units of y: one scale for all targets keeps its meaning.
+        units = sketch.units(shared=not choice.from_name)
+        statistics = sketch.standardised(units)
+        threads = available_threads(self.n_jobs)
+        settings = FitSettings(
+            num_features=None if self.num_features == "auto" else int(self.num_features),
+            max_features=self.max_features,
+            learn=self.learn and not units.constant,
+            wrap_tolerance=self.wrap_tolerance,
+            repeats=self.weights == "repeats",
+            deadline=None if self.max_seconds is None else began + self.max_seconds,
+        )
+        starts = self._starts(sketch, units, choice, previous)
+        with threadpool_limits(threads, user_api="blas"):
+            fit = Fitter(statistics, sketch.width, sketch.mean, settings).fit(starts)
+            # Halfway to the nearest image of the data: as far as the kernel still reaches.
+            margin = (fit.features.lattice.period - sketch.width) / 2
+            domain = Domain(sketch.extent.lower - margin, sketch.extent.upper + margin)
+            posterior = Posterior(
+                fit.features, fit.kernel, fit.noise_variance, fit.moments, domain, threads
+            )
+        if units.constant:
+            warnings.warn(
+                "y is constant: there is nothing to learn, and the model predicts that constant.",
+                FitWarning,
+                stacklevel=3,
+            )
+        self._sketch, self._fit = sketch, fit
+        self.statistics_, self.target_shift_ = sketch.statistics, sketch.shift
+        self.target_offset_, self.target_scale_ = units.offset, units.scale
+        self.posterior_, self.domain_, self.features_ = posterior, domain, fit.features
+        unit = _variance_unit(units.scale)
+        self.kernel_ = fit.kernel.scaled(unit)
+        self.noise_variance_ = fit.noise_variance * unit
+        jacobian = fit.moments.rows * float(np.sum(np.log(units.scale)))
+        self.elbo_ = fit.elbo.total - jacobian
+        self.tightened_bound_ = fit.tightened.total - jacobian
+        self.upper_bound_ = fit.upper.total - jacobian
+        self.certificate_ = fit.certificate._replace(lower=self.elbo_, upper=self.upper_bound_)
+        self.status_ = fit.status
+        ended = time.monotonic()
+        self.timings_ = {"pass": summed - began, "learn": ended - summed, "total": ended - began}
+
+    def _starts(
+        self, sketch: Sketch, units: Units, choice: KernelChoice, previous: Fit | None
+    ) -> list[Start]:
+        """Return starting values in standardised units."""
+        unit = units.scale[0] ** 2
+        noise = choice.noise_variance if self.noise_variance is None else self.noise_variance
+        noise = None if noise is None else noise / unit
+        if choice.from_name:
+            statistics = sketch.standardised(units)
+            starts = starts_for_name(choice.kernel, statistics, sketch.width)
+            if noise is not None:
+                starts = [Start(start.kernel, noise) for start in starts]
+        elif self.learn:
+            starts = starts_for_kernel(choice.kernel.scaled(1 / unit), noise)
+        else:
+            starts = [Start(choice.kernel.scaled(1 / unit), 1e-2 if noise is None else noise)]
+        if previous is None or not self.learn:
+            return starts
+        ratio = self.target_scale_[0] ** 2 / unit
+        last = Start(previous.kernel.scaled(ratio), previous.noise_variance * ratio)
+        return [last]
+
+    # ------------------------------------------------------------------ prediction
+
+    def predict(
+        self,
+        X: ArrayLike,
+        return_std: bool = False,
+        return_cov: bool = False,
+        include_noise: bool = False,
+    ) -> Any:
+        """Return the mean of f at the rows of X, and standard deviations or covariances if asked.
+
+        Parameters
+        ----------
+        return_std, return_cov : bool
+            Return also the standard deviations, (n,) or (n, p), or the covariance matrix, (n, n) or
+            (n, n, p).
+        include_noise : bool
+            For a new observation instead of the function itself.
+        """
+        if return_std and return_cov:
+            raise InputError("Ask for return_std or return_cov, not for both.")
+        check_is_fitted(self, "posterior_")
+        X = check_inputs(self, X)
+        scale = self.target_scale_
+        prediction = self.posterior_.predict(X)
+        mean = self._shaped(prediction.mean * scale + self.target_offset_)
+        if not (return_std or return_cov):
+            return mean
+        noise = self.posterior_.noise_variance if include_noise else 0.0
+        if return_std:
+            deviation = np.sqrt(prediction.variance + noise)
+            return mean, self._shaped(deviation[:, None] * scale)
+        covariance = self.posterior_.covariance(X) + noise * np.eye(len(X))
+        return mean, self._shaped(covariance[:, :, None] * scale**2)
+
+    def sample_y(
+        self, X: ArrayLike, n_samples: int = 1, random_state: int | None = None
+    ) -> NDArray[np.float64]:
+        """Return posterior draws of f at the rows of X, (n, n_samples) or (n, p, n_samples)."""
+        check_is_fitted(self, "posterior_")
+        X = check_inputs(self, X)
+        seed = self.random_state if random_state is None else random_state
+        values = self.draw_functions(n_samples, seed)(X)
+        values = np.moveaxis(values, 1, -1) * self.target_scale_[:, None]
+        values = values + self.target_offset_[:, None]
+        return values[:, 0] if self._num_target_dims == 1 else values
+
+    def draw_functions(
+        self, n_samples: int = 1, random_state: int | None = None
+    ) -> FunctionDraws:
+        """Return posterior functions in standardised units, to be evaluated anywhere, repeatedly."""
+        check_is_fitted(self, "posterior_")
+        state = check_random_state(random_state)
+        return self.posterior_.draw(n_samples, np.random.default_rng(state.randint(2**31)))
+
+    def predict_derivative(
+        self, X: ArrayLike, dim: int = 0
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return mean and standard deviation of ∂f/∂x_dim at the rows of X."""
+        check_is_fitted(self, "posterior_")
+        return self._mean_and_std(self.posterior_.derivative(check_inputs(self, X), dim))
+
+    def predict_integral(
+        self, lower: ArrayLike, upper: ArrayLike
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return mean and standard deviation of ∫ f over the boxes [lower_n, upper_n], (n, d)."""
+        check_is_fitted(self, "posterior_")
+        lower = np.asarray(lower, dtype=np.float64).reshape(-1, self.n_features_in_)
+        upper = np.asarray(upper, dtype=np.float64).reshape(-1, self.n_features_in_)
+        volume = np.prod(upper - lower, axis=1)
+        mean, std = self._mean_and_std(self.posterior_.integral(lower, upper))
+        constant = self._shaped(volume[:, None] * self.target_offset_)
+        return mean + constant, std
+
+    def summary(self) -> str:
+        """Return the model, its bounds and what they guarantee, in a page of text."""
+        check_is_fitted(self, "posterior_")
+        return summarise(self)
+
+    def _mean_and_std(
+        self, prediction: Gaussian
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        deviation = np.sqrt(prediction.variance)[:, None] * self.target_scale_
+        return self._shaped(prediction.mean * self.target_scale_), self._shaped(deviation)
+
+    def _shaped(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Drop the last axis, that of the targets, if y had none."""
+        return values[..., 0] if self._num_target_dims == 1 else values
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
+
+
+def _variance_unit(scale: NDArray[np.float64]) -> float:
+    """The factor from standardised to original variances, where one serves all targets."""
+    return float(scale[0] ** 2) if np.all(scale == scale[0]) else 1.0

@@ -1,0 +1,107 @@
+"""Starting values read off the statistics, without a pass over the data."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from orthogp.inference.optimise import Start
+from orthogp.inference.parameters import stretched, with_lengthscale_per_column
+from orthogp.kernels import Kernel, QuasiPeriodic
+from orthogp.statistics import FourierStatistics
+
+# Lengthscales relative to the data's extent, and shares of the variance that are noise.
+_FRACTIONS = (0.02, 0.06, 0.2, 0.6)
+_NOISE_SHARES = (0.5, 0.1, 0.01, 1e-4)
+_STRETCHES = (1.0, 0.3, 3.0)
+
+
+def starts_for_name(
+    kernel: Kernel, statistics: FourierStatistics, width: NDArray[np.float64]
+) -> list[Start]:
+    """Return starts for a kernel that the user gave by name only, targets having variance one."""
+    template = with_lengthscale_per_column(kernel, len(width))
+    unit = _with_variance(template, 1.0)
+    starts = []
+    for fraction in _FRACTIONS:
+        shaped = unit.with_primitives(
+            primitive.with_parameters(
+                lengthscale=np.reshape(
+                    fraction * width, primitive.parameters()["lengthscale"].shape or (1,)
+                )
+                if primitive.parameters()["lengthscale"].ndim
+                else np.asarray(fraction * width[0])
+            )
+            for primitive, _ in unit.primitives()
+        )
+        if isinstance(shaped, QuasiPeriodic):
+            period = strongest_period(statistics)
+            shaped = shaped.with_parameters(
+                period=np.asarray(period), lengthscale=shaped.lengthscale + 3 * period
+            )
+        starts += [
+            Start(_with_variance(shaped, 1 - share), share) for share in _NOISE_SHARES
+        ]
+    return starts
+
+
+def starts_for_kernel(kernel: Kernel, noise_variance: float | None) -> list[Start]:
+    """Return starts around the values of a user's kernel, targets having variance one."""
+    shares = _NOISE_SHARES if noise_variance is None else (noise_variance,)
+    starts = []
+    for factor in _STRETCHES:
+        shaped = kernel if factor == 1 else _stretch_learned(kernel, factor)
+        for share in shares:
+            starts.append(Start(shaped, share))
+            starts.append(Start(_with_variance(shaped, max(1 - share, 0.1)), share))
+    return starts
+
+
+def strongest_period(statistics: FourierStatistics) -> float:
+    """Return the period of the largest Fourier coefficient of the targets, trend excluded."""
+    sums = np.abs(statistics.target_sums[0])
+    middle = statistics.lattice.extent
+    along = sums[(slice(middle[0], None), *middle[1:])].copy()
+    # Fewer than three periods within the data are a trend; the lattice is finer than the data.
+    skip = int(3 * statistics.lattice.period[0] / _extent_of(statistics)) if len(along) > 1 else 0
+    if skip + 1 < len(along):
+        along[:skip] = 0
+    index = max(int(np.argmax(along)), 1)
+    return float(statistics.lattice.period[0] / index)
+
+
+def _extent_of(statistics: FourierStatistics) -> float:
+    """The data's extent from the first zero of its transform: 2π/extent for even data."""
+    middle = 2 * statistics.lattice.extent
+    along = np.abs(statistics.point_sums[(slice(middle[0], None), *middle[1:])])
+    below = np.flatnonzero(along < 0.2 * along[0])
+    first = below[0] if len(below) else 1
+    return float(statistics.lattice.period[0] / max(first, 1))
+
+
+def _with_variance(kernel: Kernel, total: float) -> Kernel:
+    """Return the kernel with its free variances scaled so that k(0) is about `total`."""
+    free, held = 0.0, 0.0
+    for primitive, _ in kernel.primitives():
+        for name in ("variance", "weights"):
+            if name in primitive.parameters():
+                amount = float(np.sum(primitive.parameters()[name]))
+                free, held = (
+                    (free, held + amount) if name in primitive.fixed else (free + amount, held)
+                )
+    if free == 0:
+        return kernel
+    factor = max(total - held, 0.1 * total) / free
+    return kernel.with_primitives(
+        primitive
+        if {"variance", "weights"} & set(primitive.fixed)
+        else primitive.scaled(factor)
+        for primitive, _ in kernel.primitives()
+    )
+
+
+def _stretch_learned(kernel: Kernel, factor: float) -> Kernel:
+    return kernel.with_primitives(
+        primitive if "lengthscale" in primitive.fixed else stretched(primitive, factor)
+        for primitive, _ in kernel.primitives()
+    )

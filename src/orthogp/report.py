@@ -1,0 +1,83 @@
+"""A fitted model in words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from orthogp.estimators import GPRegressor
+
+
+def summarise(model: GPRegressor) -> str:
+    """Return kernel, noise, features, bounds, guarantee and timings as text."""
+    certificate = model.certificate_
+    statistics = model.statistics_
+    several = len(model.target_scale_) > 1
+    lines = [f"GPRegressor: {statistics.rows:,.0f} rows, {model.n_features_in_} input columns"]
+    if several:
+        lines[0] += f", {len(model.target_scale_)} targets"
+    for i, (primitive, dims) in enumerate(model.kernel_.primitives()):
+        label = "kernel" if i == 0 else "     +"
+        on = "" if dims is None else f" on column {', '.join(map(str, dims))}"
+        values = ", ".join(
+            f"{name} {_number(value)}" for name, value in primitive.parameters().items()
+        )
+        lines.append(f"  {label:<12} {type(primitive).__name__}{on}: {values}")
+    noise_sd = float(np.sqrt(model.noise_variance_))
+    lines.append(f"  {'noise':<12} variance {model.noise_variance_:.4g} (sd {noise_sd:.4g})")
+    if several and not np.all(model.target_scale_ == model.target_scale_[0]):
+        lines.append(f"  {'units':<12} of each target's own scale {_number(model.target_scale_)}")
+    mean = {None: "none", "constant": "constant, integrated out", "linear": "linear, integrated out"}
+    lines.append(f"  {'mean':<12} {mean[model.mean]}")
+    period = _number(model.features_.lattice.period)
+    lines.append(
+        f"  {'features':<12} M = {model.features_.num_features}, lattice of period {period}"
+    )
+    lines.append(
+        f"  {'covers':<12} "
+        + " × ".join(
+            f"[{low:.6g}, {high:.6g}]"
+            for low, high in zip(model.domain_.lower, model.domain_.upper, strict=True)
+        )
+    )
+    lines.append(
+        f"  {'log p(y)':<12} between {model.elbo_:,.3f} (elbo) and {model.upper_bound_:,.3f}; "
+        f"tightened lower bound {model.tightened_bound_:,.3f}"
+    )
+    lines.append(f"  {'certificate':<12} {guarantee(model)}")
+    lines.append(
+        f"  {'prior':<12} periodic; differs from the kernel over the data by at most "
+        f"{certificate.wrap_error:.1e} of its variance"
+    )
+    lines.append(f"  {'status':<12} {model.status_}")
+    timings = model.timings_
+    lines.append(
+        f"  {'seconds':<12} {timings['total']:.2f} = {timings['pass']:.2f} for the pass over the rows "
+        f"+ {timings['learn']:.2f} for learning"
+    )
+    return "\n".join(lines)
+
+
+def guarantee(model: GPRegressor) -> str:
+    """Return what the certificate implies, as a sentence."""
+    certificate = model.certificate_
+    if certificate.holds:
+        return (
+            f"KL from the exact posterior ≤ {certificate.gap:.2g} nats: every mean is within "
+            f"{certificate.mean_error:.2g} exact posterior sd, every variance within "
+            f"{certificate.variance_error:.0%}"
+        )
+    share = model.posterior_.residual / model.posterior_.prior_variance
+    return (
+        f"KL from the exact posterior ≤ {certificate.gap:.3g} nats: too much to bound single means "
+        f"and variances (the features leave out {share:.1e} of the prior variance)"
+    )
+
+
+def _number(value: object) -> str:
+    array = np.asarray(value, dtype=float)
+    if array.size == 1:
+        return f"{array.item():.4g}"
+    return "[" + ", ".join(f"{entry:.4g}" for entry in array.ravel()) + "]"

@@ -1,0 +1,186 @@
+"""All that is kept of the rows: their sums, their extent, and the units of their targets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from orthogp.errors import InputError, LatticeMismatchError
+from orthogp.features import MeanPrior
+from orthogp.inference import Domain
+from orthogp.inference.wrapping import required_period
+from orthogp.kernels import Kernel
+from orthogp.statistics import FourierStatistics, FrequencyLattice
+
+# The lattice of the statistics, by number of input columns: its period in extents of the data, and
+# its largest index. Long periods hold long lengthscales, large indices hold rough functions.
+_PERIODS = {1: 16.0, 2: 8.0, 3: 4.0}
+_EXTENTS = {1: 2**16, 2: 256, 3: 24}
+_SMALL_EXTENTS = {1: 2**13, 2: 96, 3: 16}
+_SMALL_DATA = 20_000
+# Rows added later may stretch the extent until only this much of the period is left around them.
+_LEAST_PERIOD = 1.25
+
+# Standard deviations of the mean function's coefficients, in standard deviations of the targets
+# (slopes: per half extent of the data). Broad enough to leave the data the say.
+_OFFSET_SD = 10.0
+_SLOPE_SD = 10.0
+
+
+class Rows(NamedTuple):
+    """Validated rows: X (n, d), y (n, p), weights (n,) or None."""
+
+    X: NDArray
+    y: NDArray
+    weights: NDArray[np.float64] | None
+
+    @property
+    def used(self) -> NDArray:
+        """The inputs of rows with positive weight."""
+        return self.X if self.weights is None else self.X[self.weights > 0]
+
+
+class Units(NamedTuple):
+    """Targets are offset + scale · (standardised target)."""
+
+    offset: NDArray[np.float64]
+    scale: NDArray[np.float64]
+    constant: bool
+
+
+@dataclass(frozen=True)
+class Sketch:
+    """The sums of all rows seen so far, of y less a `shift` that keeps their digits.
+
+    Attributes
+    ----------
+    statistics : FourierStatistics
+    extent : Domain
+        The box around the rows and what the user asked to cover.
+    mean : MeanPrior
+        The mean function, for standardised targets.
+    shift : (p,)
+    """
+
+    statistics: FourierStatistics
+    extent: Domain
+    mean: MeanPrior
+    shift: NDArray[np.float64]
+
+    @classmethod
+    def begin(
+        cls,
+        rows: Rows,
+        *,
+        mean: str | None,
+        domain: Domain | None,
+        kernel: Kernel | None,
+        wrap_tolerance: float,
+        num_threads: int,
+    ) -> Self:
+        """Sum the first rows on a lattice that suits them, and the `kernel` if one is given."""
+        X = rows.used
+        lower, upper = X.min(axis=0).astype(float), X.max(axis=0).astype(float)
+        if domain is not None:
+            lower, upper = np.minimum(lower, domain.lower), np.maximum(upper, domain.upper)
+        extent = Domain(lower, upper)
+        width = widths(extent)
+        period = _PERIODS[len(width)] * width
+        if kernel is not None:
+            needed = required_period(kernel, width, wrap_tolerance, headroom=2.0)
+            period = np.maximum(period, needed)
+        extents = _SMALL_EXTENTS if len(X) < _SMALL_DATA else _EXTENTS
+        lattice = FrequencyLattice.for_domain(
+            lower, upper, period=period, extent=extents[len(width)]
+        )
+        prior = MeanPrior(
+            offset_variance=0.0 if mean is None else _OFFSET_SD**2,
+            slope_variance=_SLOPE_SD**2 if mean == "linear" else 0.0,
+            origin=(lower + upper) / 2,
+            width=width / 2,
+        )
+        shift = np.average(rows.y, axis=0, weights=rows.weights)
+        return cls(_sums(lattice, rows, prior, shift, num_threads), extent, prior, shift)
+
+    @property
+    def width(self) -> NDArray[np.float64]:
+        """The extent in each column, (d,)."""
+        return widths(self.extent)
+
+    def updated(self, rows: Rows, sign: int, num_threads: int) -> Self:
+        """Return the sketch with rows added (sign 1) or taken out (sign −1)."""
+        lattice = self.statistics.lattice
+        extent = self.extent
+        if sign > 0:
+            X = rows.used
+            extent = Domain(
+                np.minimum(extent.lower, X.min(axis=0)), np.maximum(extent.upper, X.max(axis=0))
+            )
+            if np.any(widths(extent) * _LEAST_PERIOD > lattice.period):
+                raise LatticeMismatchError(
+                    "The new rows reach further than the model's lattice can hold: they extend to "
+                    f"[{extent.lower}, {extent.upper}], its period is {lattice.period}. Fit again "
+                    "with `domain` set to all that is to come."
+                )
+        sums = _sums(lattice, rows, self.mean, self.shift, num_threads)
+        statistics = self.statistics + sums if sign > 0 else self.statistics - sums
+        if statistics.rows < 2 or statistics.count <= 0:
+            raise InputError(
+                f"Taking these rows out would leave {statistics.rows:g}: at least two must stay."
+            )
+        return replace(self, statistics=statistics, extent=extent)
+
+    def units(self, *, shared: bool) -> Units:
+        """Return offset and scale that standardise the targets.
+
+        Parameters
+        ----------
+        shared : bool
+            Whether all targets have one scale.
+        """
+        statistics = self.statistics
+        centre = statistics.target_totals / statistics.count
+        square = statistics.yy / statistics.count
+        variance = np.maximum(square - centre**2, 0.0)
+        # The sums of a constant leave the rounding of its square.
+        constant = variance <= 1e-14 * (square + self.shift**2)
+        if self.mean.offset_variance:
+            offset = self.shift + centre
+        else:
+            offset = np.zeros_like(centre)
+            variance = variance + (self.shift + centre) ** 2
+        scale = np.sqrt(np.where(constant | (variance <= 0), 1.0, variance))
+        if shared:
+            scale = np.full_like(scale, np.sqrt(np.mean(scale**2)))
+        return Units(offset, scale, bool(np.all(constant)))
+
+    def standardised(self, units: Units) -> FourierStatistics:
+        """Return the statistics of the standardised targets."""
+        return self.statistics.standardised(units.offset - self.shift, units.scale)
+
+
+def widths(extent: Domain) -> NDArray[np.float64]:
+    """Return the extent in each column, one where the column is constant."""
+    width = extent.upper - extent.lower
+    return np.where(width > 0, width, 1.0)
+
+
+def _sums(
+    lattice: FrequencyLattice,
+    rows: Rows,
+    mean: MeanPrior,
+    shift: NDArray[np.float64],
+    num_threads: int,
+) -> FourierStatistics:
+    return FourierStatistics.from_data(
+        lattice,
+        rows.X,
+        rows.y,
+        rows.weights,
+        target_shift=shift,
+        covariates=mean.covariates if mean.slope_variance else None,
+        num_threads=num_threads,
+    )

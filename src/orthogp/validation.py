@@ -1,0 +1,137 @@
+"""Checks where data and settings enter the estimators: one sentence each."""
+
+from __future__ import annotations
+
+import warnings
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.utils.validation import _check_sample_weight, validate_data
+
+from orthogp.errors import FitWarning, InputError, check_finite
+from orthogp.inference import Domain
+from orthogp.sketch import Rows
+from orthogp.statistics.lattice import MAX_DIMS
+
+_FEATURES = ("auto", "lattice")
+_MEANS = (None, "constant", "linear")
+_WEIGHTS = ("repeats", "precisions")
+
+
+def check_settings(estimator: Any) -> None:
+    """Raise `InputError` unless an estimator's parameters (its kernel apart) make sense."""
+    for name, allowed in (("features", _FEATURES), ("mean", _MEANS), ("weights", _WEIGHTS)):
+        value = getattr(estimator, name)
+        if not (value is None or isinstance(value, str)) or value not in allowed:
+            raise InputError(f"{name} must be one of {allowed}, got {value!r}.")
+    number = estimator.num_features
+    if number != "auto" and not (isinstance(number, Integral) and number >= 1):
+        raise InputError(f'num_features must be "auto" or a whole number ≥ 1, got {number!r}.')
+    if not (isinstance(estimator.max_features, Integral) and estimator.max_features >= 1):
+        raise InputError(f"max_features must be at least 1, got {estimator.max_features!r}.")
+    for name in ("noise_variance", "wrap_tolerance", "max_seconds"):
+        value = getattr(estimator, name)
+        optional = name != "wrap_tolerance"
+        if not (optional and value is None) and not (
+            isinstance(value, Real) and np.isfinite(value) and value > 0
+        ):
+            raise InputError(f"{name} must be a positive number, got {value!r}.")
+
+
+def check_domain(domain: Any, num_dims: int) -> Domain | None:
+    """Return the box that the user asked to cover."""
+    if domain is None:
+        return None
+    try:
+        lower, upper = (
+            np.broadcast_to(np.asarray(edge, dtype=np.float64), (num_dims,)) for edge in domain
+        )
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            f"domain must be (lower, upper) with a number or {num_dims} numbers each, "
+            f"got {domain!r}."
+        ) from error
+    if not (np.all(np.isfinite(lower)) and np.all(np.isfinite(upper)) and np.all(lower < upper)):
+        raise InputError(f"domain needs finite lower < upper in every column, got {domain!r}.")
+    return Domain(lower, upper)
+
+
+def check_rows(
+    estimator: Any, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None, *, reset: bool
+) -> Rows:
+    """Return validated rows; on `reset` the estimator learns its columns from them."""
+    if y is None:
+        # scikit-learn's wording, which its own checks look for.
+        raise InputError("This estimator requires y to be passed, but the target y is None.")
+    X, y = _numeric(
+        lambda: validate_data(
+            estimator,
+            X,
+            y,
+            reset=reset,
+            dtype=[np.float64, np.float32],
+            multi_output=True,
+            y_numeric=True,
+            ensure_all_finite=False,
+        ),
+        X,
+    )
+    names = getattr(estimator, "feature_names_in_", None)
+    check_finite(X, "X", None if names is None else [repr(str(name)) for name in names])
+    check_finite(y, "y")
+    if X.shape[1] > MAX_DIMS:
+        raise InputError(
+            f"X has {X.shape[1]} columns, but a joint kernel can act on at most {MAX_DIMS}: choose the "
+            f"{MAX_DIMS} columns that matter most."
+        )
+    weights = None
+    if sample_weight is not None:
+        weights = _check_sample_weight(sample_weight, X, dtype=np.float64)
+        if (negative := np.count_nonzero(weights < 0)) > 0:
+            raise InputError(f"sample_weight must be ≥ 0, but {negative} values are negative.")
+        if not weights.any():
+            raise InputError("All sample_weight are zero: at least two rows need a positive weight.")
+    rows = Rows(X, y.reshape(len(y), -1), weights)
+    if reset and len(rows.used) < 2:
+        raise InputError(
+            f"At least two rows with positive weight are needed, got n_samples = {len(rows.used)}."
+        )
+    return rows
+
+
+def check_inputs(estimator: Any, X: ArrayLike) -> NDArray:
+    """Return validated inputs for prediction."""
+    X = _numeric(
+        lambda: validate_data(
+            estimator, X, reset=False, dtype=[np.float64, np.float32], ensure_all_finite=False
+        ),
+        X,
+    )
+    names = getattr(estimator, "feature_names_in_", None)
+    check_finite(X, "X", None if names is None else [repr(str(name)) for name in names])
+    return X
+
+
+def warn_constant_columns(estimator: Any, X: NDArray) -> None:
+    """Warn of input columns that do not vary."""
+    if constant := np.flatnonzero(X.min(axis=0) == X.max(axis=0)).tolist():
+        names = getattr(estimator, "feature_names_in_", None)
+        shown = ", ".join(str(d) if names is None else repr(str(names[d])) for d in constant)
+        warnings.warn(
+            f"Input column {shown} is constant and says nothing about y: drop it.",
+            FitWarning,
+            stacklevel=4,
+        )
+
+
+def _numeric(validate: Any, X: ArrayLike) -> Any:
+    try:
+        return validate()
+    except ValueError as error:
+        if "could not convert string" not in str(error):
+            raise
+        raise InputError(
+            f"X and y must be numbers, but hold text ({error}): encode or drop such columns."
+        ) from error
