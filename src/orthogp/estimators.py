@@ -15,7 +15,7 @@ from threadpoolctl import threadpool_limits
 
 from orthogp.errors import FitWarning, InputError
 from orthogp.inference import Domain, FunctionDraws, Gaussian, Posterior
-from orthogp.inference.optimise import MAX_FEATURES, Fit, FitSettings, Fitter, Start
+from orthogp.inference.fitting import MAX_FEATURES, Fit, FitSettings, Fitter, Start
 from orthogp.inference.starts import starts_for_kernel, starts_for_name
 from orthogp.kernels import Kernel, resolve_kernel
 from orthogp.kernels.convert import KernelChoice

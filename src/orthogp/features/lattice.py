@@ -18,6 +18,9 @@ from orthogp.precision import in_double
 from orthogp.statistics import FrequencyLattice
 
 
+MASS_BLOCK = 1024
+
+
 class MeanPrior(NamedTuple):
     """The prior of the mean function c + Σ_d s_d (x_d − origin_d)/width_d, to be integrated out.
 
@@ -145,21 +148,23 @@ def lattice_masses(
     kernel: Kernel, lattice: FrequencyLattice, indices: NDArray[np.int64]
 ) -> NDArray[np.float64]:
     """Return the masses of the modes at `indices`, (s,)."""
-    omegas, size = padded_omegas(lattice, indices)
-    return np.asarray(_masses(kernel, omegas, lattice.spacing))[:size]
+    blocks = omega_blocks(lattice, indices, MASS_BLOCK)
+    masses = [np.asarray(_masses(kernel, block, lattice.spacing)) for block in blocks]
+    return np.concatenate(masses)[: len(indices)]
 
 
-def padded_omegas(
-    lattice: FrequencyLattice, indices: NDArray[np.int64]
-) -> tuple[NDArray[np.float64], int]:
-    """Return the frequencies with rows of zeros up to a power of two, and their true number.
+def omega_blocks(
+    lattice: FrequencyLattice, indices: NDArray[np.int64], size: int
+) -> NDArray[np.float64]:
+    """Return the frequencies at `indices` in blocks of one size, the last filled up with zeros.
 
-    Compiled functions are kept by shape; powers of two keep their number small.
+    Functions are compiled once per shape: blocks of one shape mean one compilation, and bound the
+    memory of kernels that hold quadrature nodes for every frequency.
     """
-    size = len(indices)
-    padded = np.zeros((1 << max(6, (size - 1).bit_length()), lattice.num_dims))
-    padded[:size] = indices * lattice.spacing
-    return padded, size
+    num_blocks = -(-len(indices) // size)
+    padded = np.zeros((num_blocks * size, lattice.num_dims))
+    padded[: len(indices)] = indices * lattice.spacing
+    return padded.reshape(num_blocks, size, lattice.num_dims)
 
 
 @in_double
@@ -167,10 +172,7 @@ def padded_omegas(
 def _masses(
     kernel: Kernel, omegas: Float[Array, "s d"], spacing: Float[Array, " d"]
 ) -> Float[Array, " s"]:
-    # In batches: a kernel may hold hundreds of quadrature nodes per frequency.
-    return jax.lax.map(
-        lambda omega: kernel.mass(omega, jnp.asarray(spacing)), omegas, batch_size=4096
-    )
+    return jax.vmap(lambda omega: kernel.mass(omega, jnp.asarray(spacing)))(jnp.asarray(omegas))
 
 
 @in_double

@@ -21,13 +21,16 @@ from numpy.typing import NDArray
 from scipy.linalg import lapack
 
 from orthogp.features import Lattice
-from orthogp.features.lattice import padded_omegas
+from orthogp.features.lattice import omega_blocks
 from orthogp.inference.bounds import factorise_in_place, unwhiten, whiten
 from orthogp.inference.moments import Moments, moments_from_statistics
 from orthogp.inference.parameters import learned_slots, unpack
 from orthogp.kernels import Kernel
 from orthogp.precision import in_double
 from orthogp.statistics import FourierStatistics
+
+
+JACOBIAN_BLOCK = 256
 
 
 class LatticeObjective:
@@ -56,7 +59,8 @@ class LatticeObjective:
         self._yy = float(np.sum(statistics.yy))
         self._num_targets = statistics.num_targets
         self._sums = statistics.real_sums(features.indices)
-        self._omegas, self._size = padded_omegas(features.lattice, features.indices)
+        self._size = len(features.indices)
+        self._omegas = omega_blocks(features.lattice, features.indices, JACOBIAN_BLOCK)
         self._work = np.empty_like(self._sums.gram)
 
     def value_and_gradient(
@@ -114,13 +118,18 @@ class LatticeObjective:
         return unpack(self.kernel, self.slots, np.asarray(vector[:-1]))
 
     def _prior(self, log_parameters: NDArray[np.float64]):
-        (masses, prior), (mass_jacobian, prior_jacobian) = _masses_and_jacobian(
-            log_parameters, self.kernel, self.slots, self._omegas, self.features.lattice.spacing
-        )
-        n = self._size
+        blocks = [
+            _masses_and_jacobian(
+                log_parameters, self.kernel, self.slots, omegas, self.features.lattice.spacing
+            )
+            for omegas in self._omegas
+        ]
+        masses = np.concatenate([np.asarray(values[0]) for values, _ in blocks])
+        jacobian = np.concatenate([np.asarray(jacobians[0]) for _, jacobians in blocks])
+        (_, prior), (_, prior_jacobian) = blocks[0]
         return (
-            np.asarray(masses)[:n],
-            np.asarray(mass_jacobian)[:n],
+            masses[: self._size],
+            jacobian[: self._size],
             float(prior),
             np.asarray(prior_jacobian),
         )
@@ -137,9 +146,8 @@ def _masses_and_jacobian(
 ):
     def prior(vector):
         candidate = unpack(kernel, slots, vector)
-        masses = jax.lax.map(
-            lambda omega: candidate.mass(omega, jnp.asarray(spacing)), omegas, batch_size=2048
-        )
+        masses = jax.vmap(lambda omega: candidate.mass(omega, jnp.asarray(spacing)))(omegas)
         return masses, candidate.prior_variance()
 
+    omegas = jnp.asarray(omegas)
     return prior(log_parameters), jax.jacfwd(prior)(log_parameters)

@@ -24,9 +24,10 @@ from scipy.linalg import lapack
 
 from orthogp.errors import InputError, OutOfDomainWarning
 from orthogp.features import Lattice
-from orthogp.features.lattice import lattice_masses, residual_mass
+from orthogp.features.lattice import residual_mass
 from orthogp.inference.bounds import factorise, unwhiten, whiten
 from orthogp.inference.moments import Moments
+from orthogp.inference.residual import unseen_modes
 from orthogp.inference.series import Blocks, SeriesBox
 from orthogp.kernels import Kernel
 from orthogp.precision import in_double
@@ -224,9 +225,8 @@ class Posterior:
             axis=1,
         )
         whitened = whiten(self.chol, (weights * self._amplitudes).T)
-        indices, masses = self._unseen_modes
+        indices, masses, beyond = self._unseen_modes
         unseen = _box_integrals(self.features.lattice, indices, lower, upper)
-        beyond = max(self.residual - 2 * masses.sum(), 0.0)
         largest = volume**2
         for d in range(lower.shape[1]):
             # |∫ e^{iωx}| ≤ 2/ω along an axis where ω lies beyond the extent; the mildest axis decides.
@@ -252,7 +252,7 @@ class Posterior:
         u = unwhiten(self.chol, noise).reshape(m, num_draws, num_targets) + self.mean[:, None, :]
         z = self._amplitudes[:, None, None] * u
         s = len(self.features.indices)
-        indices, masses = self._unseen_modes
+        indices, masses, _ = self._unseen_modes
         box = SeriesBox(self.features.lattice.extent)
         coefficients = np.empty((num_draws, num_targets, *box.shape), dtype=np.complex128)
         for i in range(num_draws):
@@ -308,14 +308,8 @@ class Posterior:
         return [variance, *map(self._series, [*self._coefficient_mean.T, *slopes.T])]
 
     @cached_property
-    def _unseen_modes(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """The lattice's modes that are not features, and their masses."""
-        lattice = self.features.lattice
-        indices = lattice.half_indices()
-        box = SeriesBox(lattice.extent)
-        unseen = ~np.isin(box.linear(indices), box.linear(self.features.indices))
-        indices = indices[unseen]
-        return indices, lattice_masses(self.kernel, lattice, indices)
+    def _unseen_modes(self) -> tuple[NDArray[np.int64], NDArray[np.float64], float]:
+        return unseen_modes(self.features, self.kernel)
 
     def _series(self, coefficients: NDArray[np.float64]) -> NDArray[np.complex128]:
         s = len(self.features.indices)

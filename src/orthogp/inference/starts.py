@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from orthogp.inference.optimise import Start
+from orthogp.inference.fitting import Start
 from orthogp.inference.parameters import stretched, with_lengthscale_per_column
 from orthogp.kernels import Kernel, QuasiPeriodic
 from orthogp.statistics import FourierStatistics

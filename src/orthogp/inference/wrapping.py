@@ -26,6 +26,8 @@ from orthogp.statistics import FrequencyLattice
 _FRACTIONS = np.linspace(0.0, 1.0, 9)[1:]
 # The shortest period, relative to the data's extent.
 _SHORTEST = 1.1
+# Lags per compiled call.
+_BLOCK = 128
 _STRETCHES = 2.0 ** np.arange(-8, 8.25, 0.25)
 
 
@@ -119,11 +121,13 @@ def _axis_errors(
 def _deviations(
     kernel: Kernel, lags: NDArray[np.float64], periods: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Return |k_P(τ) − k(τ)|/k(0) for pairs of lag and period, padded to few shapes."""
+    """Return |k_P(τ) − k(τ)|/k(0) for pairs of lag and period, in blocks of one shape."""
     size = len(lags)
-    padding = ((0, (1 << max(9, (size - 1).bit_length())) - size), (0, 0))
-    padded = _compiled(kernel, np.pad(lags, padding), np.pad(periods, padding, mode="edge"))
-    return np.asarray(padded)[:size]
+    padding = ((0, -size % _BLOCK), (0, 0))
+    lags = np.pad(lags, padding).reshape(-1, _BLOCK, lags.shape[1])
+    periods = np.pad(periods, padding, mode="edge").reshape(lags.shape)
+    parts = [np.asarray(_compiled(kernel, *pair)) for pair in zip(lags, periods, strict=True)]
+    return np.concatenate(parts)[:size]
 
 
 @in_double
@@ -131,9 +135,8 @@ def _deviations(
 def _compiled(
     kernel: Kernel, lags: Float[Array, "n d"], periods: Float[Array, "n d"]
 ) -> Float[Array, " n"]:
-    def deviation(pair: tuple[Float[Array, " d"], Float[Array, " d"]]) -> Float[Array, ""]:
-        lag, period = pair
+    def deviation(lag: Float[Array, " d"], period: Float[Array, " d"]) -> Float[Array, ""]:
         difference = kernel.wrapped(lag, period) - kernel.k(lag)
         return jnp.abs(difference) / kernel.prior_variance()
 
-    return jax.lax.map(deviation, (jnp.asarray(lags), jnp.asarray(periods)), batch_size=512)
+    return jax.vmap(deviation)(jnp.asarray(lags), jnp.asarray(periods))

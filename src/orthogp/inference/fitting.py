@@ -1,0 +1,432 @@
+"""From statistics to a fitted model: starts, limits, growth of the feature set, and a status.
+
+Nothing here sees the rows. The parameters are logarithms, and since B has eigenvalues ≥ 1 no step can
+meet a NaN.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from orthogp.errors import PrecisionError
+from orthogp.features import Lattice, MeanPrior
+from orthogp.inference.bounds import Bound, Certificate, factorise, one_pass_bound, titsias_bound
+from orthogp.inference.moments import Moments
+from orthogp.inference.objective import LatticeObjective
+from orthogp.inference.optimise import Maximum, curvature_at, refine, search
+from orthogp.inference.parameters import Slot, pack
+from orthogp.inference.residual import required_features, sharp_upper_bound
+from orthogp.inference.wrapping import choose_decimation, lengthscale_limits, wrap_error
+from orthogp.kernels import Kernel
+from orthogp.statistics import FourierStatistics, FrequencyLattice
+
+#: The most features that the dense solver takes by default: about a second per stage.
+MAX_FEATURES = 2000
+#: Features of the first stage, by number of input columns.
+FIRST_FEATURES = {1: 129, 2: 257, 3: 385}
+#: The trace term, in nats, at which a certificate is expected to hold.
+ALLOWED_TRACE = 0.02
+#: The smallest noise variance, relative to the variance of the targets.
+NOISE_FLOOR = 1e-9
+
+# Limits of parameters in units where the targets have variance one; lengthscales have their own, and
+# any other parameter may move by a factor of four from its start.
+_LIMITS = {
+    "variance": (1e-6, 1e5),
+    "weights": (1e-6, 1e5),
+    "nu": (0.1, 15.0),
+    "alpha": (0.05, 500.0),
+    "shape_lengthscale": (0.1, 50.0),
+}
+# How much longer lengthscales may become before the period must: generous at first, when they are
+# but guessed, and tight at the end, when every feature counts.
+_HEADROOM_FIRST, _HEADROOM_LAST = 1.5, 1.1
+
+
+@dataclass(frozen=True)
+class FitSettings:
+    """How to fit.
+
+    Attributes
+    ----------
+    num_features : int or None
+        The size of the final feature set; `None` grows it until the certificate holds or
+        `max_features` is reached.
+    learn : bool
+        Whether hyperparameters are learned.
+    wrap_tolerance : float
+        The largest relative error of the wrapped prior over the data.
+    repeats : bool
+        Whether weights count rows (else they divide the noise variance).
+    deadline : float or None
+        `time.monotonic()` at which to stop learning.
+    """
+
+    num_features: int | None = None
+    max_features: int = MAX_FEATURES
+    learn: bool = True
+    wrap_tolerance: float = 1e-4
+    repeats: bool = True
+    deadline: float | None = None
+
+    @property
+    def most_features(self) -> int:
+        """The largest feature set allowed."""
+        return self.max_features if self.num_features is None else self.num_features
+
+    def late(self) -> bool:
+        """Return whether the time is up."""
+        return self.deadline is not None and time.monotonic() > self.deadline
+
+
+@dataclass(frozen=True)
+class Start:
+    """Hyperparameters to start from."""
+
+    kernel: Kernel
+    noise_variance: float
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One search at a fixed feature set: where it ended, and how."""
+
+    best: Start
+    maximum: Maximum
+    objective: LatticeObjective
+    seconds: float
+    at_limit: tuple[str, ...]
+
+    @property
+    def num_features(self) -> int:
+        """The number of features."""
+        return self.objective.features.num_features
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A fitted model, in the units of the statistics' targets."""
+
+    kernel: Kernel
+    noise_variance: float
+    features: Lattice
+    moments: Moments
+    elbo: Bound
+    tightened: Bound
+    upper: Bound
+    certificate: Certificate
+    status: str
+    converged: bool
+    num_evaluations: int
+
+
+class Fitter:
+    """Fits lattice features to the statistics of standardised targets; see `fit`."""
+
+    def __init__(
+        self,
+        statistics: FourierStatistics,
+        width: NDArray[np.float64],
+        mean: MeanPrior,
+        settings: FitSettings,
+    ) -> None:
+        self.statistics = statistics
+        self.width = width
+        self.mean = mean
+        self.settings = settings
+        self.stages: list[Stage] = []
+        self._noise_floor = NOISE_FLOOR
+
+    def fit(self, starts: list[Start]) -> Fit:
+        """Return the fit from the best of some starting values."""
+        if not self.settings.learn:
+            return self._finish(starts[0], None)
+        first = min(
+            FIRST_FEATURES[self.statistics.lattice.num_dims], self.settings.most_features
+        )
+        stage = self._first_stage(starts, first)
+        target = self._wanted_features(stage.best)
+        if target > 4 * first:
+            stage = self._later_stage(stage, int(np.sqrt(target * first)))
+            target = self._wanted_features(stage.best)
+        if target > first:
+            stage = self._later_stage(stage, target)
+        return self._finish(stage.best, stage)
+
+    # ------------------------------------------------------------------ stages
+
+    def _first_stage(self, starts: list[Start], num_features: int) -> Stage:
+        """Search briefly from the two best starts, then fully from the better end."""
+        scored = []
+        for start in starts if len(starts) > 1 else []:
+            objective = self._objective(start, num_features, _HEADROOM_FIRST)
+            try:
+                value, _ = objective.value_and_gradient(_vector(start, objective))
+            except PrecisionError:
+                continue
+            scored.append((value, start))
+        scored.sort(key=lambda pair: -pair[0])
+        candidates = [start for _, start in scored[:2]] or starts[:1]
+        brief = [self._search(start, num_features, max_iterations=12) for start in candidates]
+        best = max(brief, key=lambda stage: stage.maximum.value)
+        for _ in range(4):
+            stage = self._search(best.best, num_features, max_iterations=40)
+            if stage.maximum.value <= best.maximum.value:
+                break
+            best = stage
+            # A lengthscale that met its limit may go on with a longer period.
+            if not stage.at_limit or self._longest(stage.objective) or self.settings.late():
+                break
+        return best
+
+    def _search(self, start: Start, num_features: int, *, max_iterations: int) -> Stage:
+        return self._stage(
+            start,
+            num_features,
+            _HEADROOM_FIRST,
+            lambda value_and_gradient, vector, lower, upper: search(
+                value_and_gradient,
+                vector,
+                lower,
+                upper,
+                max_iterations=max_iterations,
+                out_of_time=self.settings.late,
+            ),
+        )
+
+    def _later_stage(self, previous: Stage, num_features: int) -> Stage:
+        """Refine at a larger feature set, from the curvature that the previous stage knew."""
+        if self.settings.late():
+            return previous
+
+        def from_curvature(value_and_gradient, vector, lower, upper) -> Maximum:
+            curvature = previous.maximum.curvature
+            if previous is self._last_search:
+                # The search measured it where it began; measure it where it ended.
+                at_end = previous.objective.value_and_gradient
+                x = previous.maximum.x
+                curvature = curvature_at(at_end, x, at_end(x)[1], lower, upper)
+            options = {"out_of_time": self.settings.late}
+            found = refine(
+                value_and_gradient, vector, lower, upper, curvature, max_iterations=12, **options
+            )
+            if found.converged or self.settings.late():
+                return found
+            return search(
+                value_and_gradient, found.x, lower, upper, max_iterations=25, **options
+            )
+
+        stage = self._stage(previous.best, num_features, _HEADROOM_LAST, from_curvature)
+        for _ in range(3):
+            if not stage.at_limit or self._longest(stage.objective) or self.settings.late():
+                break
+            stage = self._stage(stage.best, num_features, _HEADROOM_LAST, from_curvature)
+        return stage
+
+    @property
+    def _last_search(self) -> Stage | None:
+        return self.stages[-1] if self.stages else None
+
+    def _stage(self, start: Start, num_features: int, headroom: float, method) -> Stage:
+        """Maximise the bound at a fixed feature set by `method(objective, start, lower, upper)`."""
+        began = time.monotonic()
+        objective = self._objective(start, num_features, headroom)
+        vector = _vector(start, objective)
+        for _ in range(8):
+            lower, upper = self._limits(objective, start.kernel)
+            vector = np.clip(vector, lower, upper)
+            try:
+                maximum = method(objective.value_and_gradient, vector, lower, upper)
+                break
+            except PrecisionError:
+                # Rounding in the sums has reached the noise: only a larger noise variance is
+                # resolved by these data in double precision.
+                self._noise_floor *= 30
+                vector[-1] = max(vector[-1], np.log(10 * self._noise_floor))
+        else:
+            raise PrecisionError(
+                "No noise variance resolves these data in double precision: rescale the targets."
+            )
+        names = _entry_names(objective.slots)
+        near = maximum.x > upper - 1e-3
+        stage = Stage(
+            Start(objective.kernel_at(maximum.x), float(np.exp(maximum.x[-1]))),
+            maximum,
+            objective,
+            time.monotonic() - began,
+            tuple(
+                name
+                for name, hit in zip(names, near, strict=True)
+                if hit and name.startswith("lengthscale")
+            ),
+        )
+        self.stages.append(stage)
+        return stage
+
+    def _objective(self, start: Start, num_features: int, headroom: float) -> LatticeObjective:
+        factors = self._decimation(start, headroom)
+        statistics = self.statistics.decimate(factors)
+        features = Lattice.select(start.kernel, statistics.lattice, num_features, self.mean)
+        return LatticeObjective(features, start.kernel, statistics, repeats=self.settings.repeats)
+
+    def _decimation(self, start: Start, headroom: float) -> NDArray[np.int64]:
+        return choose_decimation(
+            start.kernel,
+            self.statistics.lattice,
+            self.width,
+            self.settings.wrap_tolerance,
+            headroom,
+        )
+
+    def _longest(self, objective: LatticeObjective) -> bool:
+        """Whether the period is the longest that the statistics offer."""
+        return np.array_equal(objective.features.lattice.spacing, self.statistics.lattice.spacing)
+
+    def _limits(
+        self, objective: LatticeObjective, kernel: Kernel
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return the limits of the parameter vector."""
+        lattice = objective.features.lattice
+        highest = np.max(lattice.spacing * np.maximum(lattice.extent, 1))
+        lower, upper = [], []
+        values = _split(pack(kernel, objective.slots), objective.slots)
+        for slot, logs in zip(objective.slots, values, strict=True):
+            if slot.name == "lengthscale":
+                longest = lengthscale_limits(
+                    kernel, slot, lattice.period, self.width, self.settings.wrap_tolerance
+                )
+                high = np.log(longest).ravel()
+                low = np.minimum(np.log(0.3 / highest), high)
+            elif slot.name in _LIMITS:
+                low, high = (np.full(slot.size, np.log(edge)) for edge in _LIMITS[slot.name])
+            else:
+                low, high = logs - np.log(4), logs + np.log(4)
+            lower.append(low)
+            upper.append(high)
+        lower.append(np.log([self._noise_floor]))
+        upper.append(np.log([1e3]))
+        return np.concatenate(lower), np.concatenate(upper)
+
+    def _wanted_features(self, best: Start) -> int:
+        """Return how many features to end with."""
+        if self.settings.num_features is not None:
+            return self.settings.num_features
+        wanted, _ = self._certified_features(best)
+        return min(max(wanted, 33), self.settings.max_features)
+
+    def _certified_features(self, best: Start) -> tuple[int, int]:
+        """Return how many features a certificate takes, and how many the lattice has."""
+        lattice: FrequencyLattice = self.statistics.lattice.decimate(
+            self._decimation(best, _HEADROOM_LAST)
+        )
+        factors = self.statistics.count * self.statistics.num_targets
+        allowed = 2 * ALLOWED_TRACE * best.noise_variance / factors
+        return required_features(best.kernel, lattice, allowed)
+
+    # ------------------------------------------------------------------ the end
+
+    def _finish(self, best: Start, stage: Stage | None) -> Fit:
+        """Return the fit with its bounds; double the features while the certificate asks for it."""
+        objective = stage.objective if stage else None
+        target = objective.features.num_features if objective else self._wanted_features(best)
+        while True:
+            if objective is None or objective.features.num_features < target:
+                objective = self._objective(best, target, _HEADROOM_LAST if stage else 1.0)
+            moments = objective.moments(best.kernel)
+            fit = self._certified(objective, moments, best)
+            m = objective.features.num_features
+            full = m < target - 1 or m >= self.settings.most_features - 1
+            if fit.certificate.holds or full or self.settings.late():
+                return fit
+            target = min(2 * m, self.settings.most_features)
+
+    def _certified(self, objective: LatticeObjective, moments: Moments, best: Start) -> Fit:
+        chol = factorise(moments.gram, best.noise_variance)
+        elbo = titsias_bound(moments, best.noise_variance, chol)
+        upper = sharp_upper_bound(
+            objective.features,
+            best.kernel,
+            objective.statistics,
+            moments,
+            best.noise_variance,
+            chol,
+        )
+        error = wrap_error(best.kernel, objective.features.lattice.period, self.width)
+        certificate = Certificate(elbo.total, upper.total, error)
+        converged = not self.stages or self.stages[-1].maximum.converged
+        return Fit(
+            kernel=best.kernel,
+            noise_variance=best.noise_variance,
+            features=objective.features,
+            moments=moments,
+            elbo=elbo,
+            tightened=one_pass_bound(moments, best.noise_variance, chol),
+            upper=upper,
+            certificate=certificate,
+            status=self._status(objective, best, certificate, converged),
+            converged=converged,
+            num_evaluations=sum(stage.maximum.num_evaluations for stage in self.stages),
+        )
+
+    def _status(
+        self, objective: LatticeObjective, best: Start, certificate: Certificate, converged: bool
+    ) -> str:
+        """Return sentences that say how the fit ended and what to do about it."""
+        m, gap = objective.features.num_features, f"{certificate.gap:.3g} nats"
+        parts = []
+        if certificate.holds:
+            parts.append(f"The certificate holds with {m} features.")
+        elif self.settings.num_features is not None:
+            parts.append(
+                f"The {m} features asked for leave a gap of {gap}: use more, or "
+                'num_features="auto", for a certificate.'
+            )
+        elif self.settings.late():
+            parts.append(f"The time ran out with {m} features: raise max_seconds to go on.")
+        else:
+            wanted, available = self._certified_features(best)
+            amount = f"more than {available}" if wanted > available else f"about {wanted}"
+            parts.append(
+                f"{m} features leave a gap of {gap}: a certificate would take {amount}, by a larger "
+                "max_features or a smoother kernel."
+            )
+        if not converged and not self.settings.late():
+            parts.append(
+                "Learning stopped before it settled: the hyperparameters may still move a little."
+            )
+        if self.stages and self.stages[-1].at_limit and self._longest(objective):
+            parts.append(
+                f"The {' and '.join(self.stages[-1].at_limit)} ended at the longest that the covered "
+                "domain holds: give a larger `domain` or another mean function if that matters."
+            )
+        if self.settings.learn and best.noise_variance <= 1.01 * self._noise_floor:
+            parts.append(
+                "The noise variance ended at the smallest that double precision resolves."
+            )
+        if certificate.wrap_error > 1.05 * self.settings.wrap_tolerance:
+            parts.append(
+                f"The prior's period is short for the kernel (error {certificate.wrap_error:.1e} of "
+                "its variance): give a larger `domain`."
+            )
+        return " ".join(parts)
+
+
+def _vector(start: Start, objective: LatticeObjective) -> NDArray[np.float64]:
+    return np.append(pack(start.kernel, objective.slots), np.log(start.noise_variance))
+
+
+def _split(vector: NDArray[np.float64], slots: tuple[Slot, ...]) -> list[NDArray[np.float64]]:
+    edges = np.cumsum([slot.size for slot in slots])[:-1]
+    return np.split(vector, edges) if slots else []
+
+
+def _entry_names(slots: tuple[Slot, ...]) -> list[str]:
+    names = []
+    for slot in slots:
+        entries = [""] if slot.size == 1 else [f" {i}" for i in range(slot.size)]
+        names += [f"{slot.name}{entry}" for entry in entries]
+    return [*names, "noise_variance"]
