@@ -239,7 +239,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
             statistics = sketch.standardised(units)
             starts = starts_for_name(choice.kernel, statistics, sketch.width)
             if noise is not None:
-                starts = [Start(start.kernel, noise) for start in starts]
+                starts = [Start(start.kernel, noise, start.shape) for start in starts]
         elif self.learn:
             starts = starts_for_kernel(choice.kernel.scaled(1 / unit), noise)
         else:

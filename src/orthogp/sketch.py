@@ -19,7 +19,7 @@ from orthogp.statistics import FourierStatistics, FrequencyLattice
 # its largest index. Long periods hold long lengthscales, large indices hold rough functions.
 _PERIODS = {1: 16.0, 2: 8.0, 3: 4.0}
 _EXTENTS = {1: 2**16, 2: 256, 3: 24}
-_SMALL_EXTENTS = {1: 2**13, 2: 96, 3: 16}
+_SMALL_EXTENTS = {1: 2**16, 2: 128, 3: 20}
 _SMALL_DATA = 20_000
 # Rows added later may stretch the extent until only this much of the period is left around them.
 _LEAST_PERIOD = 1.25

@@ -39,7 +39,7 @@ _LIMITS = {
     "variance": (1e-6, 1e5),
     "weights": (1e-6, 1e5),
     "nu": (0.1, 15.0),
-    "alpha": (0.05, 500.0),
+    "alpha": (0.3, 500.0),
     "shape_lengthscale": (0.1, 50.0),
 }
 # How much longer lengthscales may become before the period must: generous at first, when they are
@@ -85,10 +85,14 @@ class FitSettings:
 
 @dataclass(frozen=True)
 class Start:
-    """Hyperparameters to start from."""
+    """Hyperparameters to start from.
+
+    Starts of the same `shape` differ in variances only, so that the same features suit them.
+    """
 
     kernel: Kernel
     noise_variance: float
+    shape: int = 0
 
 
 @dataclass(frozen=True)
@@ -140,6 +144,7 @@ class Fitter:
         self.settings = settings
         self.stages: list[Stage] = []
         self._noise_floor = NOISE_FLOOR
+        self._final: Stage | None = None
 
     def fit(self, starts: list[Start]) -> Fit:
         """Return the fit from the best of some starting values."""
@@ -161,16 +166,10 @@ class Fitter:
 
     def _first_stage(self, starts: list[Start], num_features: int) -> Stage:
         """Search briefly from the two best starts, then fully from the better end."""
-        scored = []
-        for start in starts if len(starts) > 1 else []:
-            objective = self._objective(start, num_features, _HEADROOM_FIRST)
-            try:
-                value, _ = objective.value_and_gradient(_vector(start, objective))
-            except PrecisionError:
-                continue
-            scored.append((value, start))
-        scored.sort(key=lambda pair: -pair[0])
-        candidates = [start for _, start in scored[:2]] or starts[:1]
+        candidates = starts[:1]
+        if len(starts) > 1:
+            scores = self._scores(starts, num_features)
+            candidates = [starts[i] for i in np.argsort(scores)[::-1][:2]]
         brief = [self._search(start, num_features, max_iterations=12) for start in candidates]
         best = max(brief, key=lambda stage: stage.maximum.value)
         for _ in range(4):
@@ -178,10 +177,24 @@ class Fitter:
             if stage.maximum.value <= best.maximum.value:
                 break
             best = stage
-            # A lengthscale that met its limit may go on with a longer period.
-            if not stage.at_limit or self._longest(stage.objective) or self.settings.late():
+            if not self._may_lengthen(stage):
                 break
         return best
+
+    def _scores(self, starts: list[Start], num_features: int) -> list[float]:
+        """Return the bound at each start, within its limits; −∞ where precision does not suffice."""
+        scores, objectives = [], {}
+        for start in starts:
+            if start.shape not in objectives:
+                objective = self._objective(start, num_features, _HEADROOM_FIRST)
+                objectives[start.shape] = objective, self._limits(objective, start.kernel)
+            objective, (lower, upper) = objectives[start.shape]
+            try:
+                vector = np.clip(_vector(start, objective), lower, upper)
+                scores.append(objective.value_and_gradient(vector)[0])
+            except PrecisionError:
+                scores.append(-np.inf)
+        return scores
 
     def _search(self, start: Start, num_features: int, *, max_iterations: int) -> Stage:
         return self._stage(
@@ -220,12 +233,16 @@ class Fitter:
                 value_and_gradient, found.x, lower, upper, max_iterations=25, **options
             )
 
-        stage = self._stage(previous.best, num_features, _HEADROOM_LAST, from_curvature)
+        best = self._stage(previous.best, num_features, _HEADROOM_LAST, from_curvature)
         for _ in range(3):
-            if not stage.at_limit or self._longest(stage.objective) or self.settings.late():
+            if not self._may_lengthen(best):
                 break
-            stage = self._stage(stage.best, num_features, _HEADROOM_LAST, from_curvature)
-        return stage
+            stage = self._stage(best.best, num_features, _HEADROOM_LAST, from_curvature)
+            # A longer period spreads the features over a narrower band: not always a gain.
+            if stage.maximum.value <= best.maximum.value:
+                break
+            best = stage
+        return best
 
     @property
     def _last_search(self) -> Stage | None:
@@ -282,6 +299,12 @@ class Fitter:
             headroom,
         )
 
+    def _may_lengthen(self, stage: Stage) -> bool:
+        """Whether a lengthscale met a limit that a longer period would lift."""
+        return bool(
+            stage.at_limit and not self._longest(stage.objective) and not self.settings.late()
+        )
+
     def _longest(self, objective: LatticeObjective) -> bool:
         """Whether the period is the longest that the statistics offer."""
         return np.array_equal(objective.features.lattice.spacing, self.statistics.lattice.spacing)
@@ -331,6 +354,7 @@ class Fitter:
 
     def _finish(self, best: Start, stage: Stage | None) -> Fit:
         """Return the fit with its bounds; double the features while the certificate asks for it."""
+        self._final = stage
         objective = stage.objective if stage else None
         target = objective.features.num_features if objective else self._wanted_features(best)
         while True:
@@ -339,10 +363,12 @@ class Fitter:
             moments = objective.moments(best.kernel)
             fit = self._certified(objective, moments, best)
             m = objective.features.num_features
-            full = m < target - 1 or m >= self.settings.most_features - 1
-            if fit.certificate.holds or full or self.settings.late():
+            wanted, available = self._certified_features(best)
+            # Beyond twice the wanted number it is not the features that keep the bounds apart.
+            most = min(self.settings.most_features, available, 2 * wanted)
+            if fit.certificate.holds or m >= most - 1 or self.settings.late():
                 return fit
-            target = min(2 * m, self.settings.most_features)
+            target = min(2 * m, most)
 
     def _certified(self, objective: LatticeObjective, moments: Moments, best: Start) -> Fit:
         chol = factorise(moments.gram, best.noise_variance)
@@ -357,7 +383,7 @@ class Fitter:
         )
         error = wrap_error(best.kernel, objective.features.lattice.period, self.width)
         certificate = Certificate(elbo.total, upper.total, error)
-        converged = not self.stages or self.stages[-1].maximum.converged
+        converged = self._final is None or self._final.maximum.converged
         return Fit(
             kernel=best.kernel,
             noise_variance=best.noise_variance,
@@ -389,18 +415,25 @@ class Fitter:
             parts.append(f"The time ran out with {m} features: raise max_seconds to go on.")
         else:
             wanted, available = self._certified_features(best)
-            amount = f"more than {available}" if wanted > available else f"about {wanted}"
-            parts.append(
-                f"{m} features leave a gap of {gap}: a certificate would take {amount}, by a larger "
-                "max_features or a smoother kernel."
-            )
+            if wanted <= m:
+                parts.append(
+                    f"{m} features leave a gap of {gap}, from frequencies beyond the statistics' "
+                    "lattice: a certificate takes a smoother kernel."
+                )
+            else:
+                amount = f"more than {available}" if wanted > available else f"about {wanted}"
+                parts.append(
+                    f"{m} features leave a gap of {gap}: a certificate would take {amount}, by a "
+                    "larger max_features or a smoother kernel."
+                )
         if not converged and not self.settings.late():
             parts.append(
                 "Learning stopped before it settled: the hyperparameters may still move a little."
             )
-        if self.stages and self.stages[-1].at_limit and self._longest(objective):
+        at_limit = self._final.at_limit if self._final else ()
+        if at_limit and self._longest(objective):
             parts.append(
-                f"The {' and '.join(self.stages[-1].at_limit)} ended at the longest that the covered "
+                f"The {' and '.join(at_limit)} ended at the longest that the covered "
                 "domain holds: give a larger `domain` or another mean function if that matters."
             )
         if self.settings.learn and best.noise_variance <= 1.01 * self._noise_floor:

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from orthogp.inference.fitting import Start
 from orthogp.inference.parameters import stretched, with_lengthscale_per_column
-from orthogp.kernels import Kernel, QuasiPeriodic
+from orthogp.kernels import Kernel, QuasiPeriodic, RationalQuadratic
 from orthogp.statistics import FourierStatistics
 
 # Lengthscales relative to the data's extent, and shares of the variance that are noise.
@@ -23,24 +23,25 @@ def starts_for_name(
     template = with_lengthscale_per_column(kernel, len(width))
     unit = _with_variance(template, 1.0)
     starts = []
-    for fraction in _FRACTIONS:
+    for shape, fraction in enumerate(_FRACTIONS):
         shaped = unit.with_primitives(
             primitive.with_parameters(
                 lengthscale=np.reshape(
-                    fraction * width, primitive.parameters()["lengthscale"].shape or (1,)
+                    fraction * width, primitive.parameters()["lengthscale"].shape
                 )
-                if primitive.parameters()["lengthscale"].ndim
-                else np.asarray(fraction * width[0])
             )
             for primitive, _ in unit.primitives()
         )
+        if isinstance(shaped, RationalQuadratic):
+            # Light tails to begin with: the heavier they are, the longer the period must be.
+            shaped = shaped.with_parameters(alpha=2.0)
         if isinstance(shaped, QuasiPeriodic):
             period = strongest_period(statistics)
             shaped = shaped.with_parameters(
                 period=np.asarray(period), lengthscale=shaped.lengthscale + 3 * period
             )
         starts += [
-            Start(_with_variance(shaped, 1 - share), share) for share in _NOISE_SHARES
+            Start(_with_variance(shaped, 1 - share), share, shape) for share in _NOISE_SHARES
         ]
     return starts
 
@@ -49,11 +50,11 @@ def starts_for_kernel(kernel: Kernel, noise_variance: float | None) -> list[Star
     """Return starts around the values of a user's kernel, targets having variance one."""
     shares = _NOISE_SHARES if noise_variance is None else (noise_variance,)
     starts = []
-    for factor in _STRETCHES:
+    for shape, factor in enumerate(_STRETCHES):
         shaped = kernel if factor == 1 else _stretch_learned(kernel, factor)
         for share in shares:
-            starts.append(Start(shaped, share))
-            starts.append(Start(_with_variance(shaped, max(1 - share, 0.1)), share))
+            starts.append(Start(shaped, share, shape))
+            starts.append(Start(_with_variance(shaped, max(1 - share, 0.1)), share, shape))
     return starts
 
 

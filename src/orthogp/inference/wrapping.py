@@ -28,7 +28,8 @@ _FRACTIONS = np.linspace(0.0, 1.0, 9)[1:]
 _SHORTEST = 1.1
 # Lags per compiled call.
 _BLOCK = 128
-_STRETCHES = 2.0 ** np.arange(-8, 8.25, 0.25)
+# Fine enough that the headroom asked of a period always shows in the limits it gives.
+_STRETCHES = 2.0 ** (np.arange(-6 * 12, 8 * 12 + 1) / 12)
 
 
 def wrap_error(

@@ -96,7 +96,7 @@ class QuasiPeriodic(Kernel):
 
     # Nodes of the transform that gives the periodic factor's Fourier coefficients: enough for
     # shape lengthscales down to 0.1.
-    _NUM_NODES = 256
+    _NUM_NODES = 128
 
     def k(self, lag: Float[Array, " d"]) -> Float[Array, ""]:
         """Return v ∏_d exp(−½ (τ_d/ℓ_d)²) exp(−2 sin²(π τ_d/p)/s²)."""

@@ -16,7 +16,13 @@ from jaxtyping import Array, Float
 import equinox as eqx
 from orthogp.errors import check_positive
 from orthogp.kernels.base import Kernel
-from orthogp.kernels.mixtures import gamma_mixture, gaussian_mass, wrapped_gaussian
+from orthogp.kernels.mixtures import (
+    MATERN_NODES,
+    RATIONAL_NODES,
+    gamma_mixture,
+    gaussian_mass,
+    wrapped_gaussian,
+)
 
 
 def positive(name: str, default: float = 1.0) -> Float[Array, "..."]:
@@ -69,7 +75,7 @@ class Matern(Kernel):
 
     def k(self, lag: Float[Array, " d"]) -> Float[Array, ""]:
         """Return v 2^{1−ν}/Γ(ν) z^ν K_ν(z), z = √(2ν Σ (τ_d/ℓ_d)²), as a Gaussian mixture."""
-        g, weights = gamma_mixture(self.nu)
+        g, weights = gamma_mixture(self.nu, MATERN_NODES)
         square = scaled_square(lag, self.lengthscale)
         return self.variance * jnp.sum(weights * jnp.exp(-0.5 * self.nu * square / g))
 
@@ -163,7 +169,7 @@ class RationalQuadratic(Kernel):
 
     def spectral_density(self, omega: Float[Array, " d"]) -> Float[Array, ""]:
         """Return the Gamma mixture of Gaussian densities with λ_d² = ℓ_d² α/g."""
-        g, weights = gamma_mixture(self.alpha)
+        g, weights = gamma_mixture(self.alpha, RATIONAL_NODES)
         lengthscale = jnp.sqrt(self.alpha / g)[:, None] * per_column(self.lengthscale, omega)
         bells = lengthscale / jnp.sqrt(2 * jnp.pi) * jnp.exp(-0.5 * (lengthscale * omega) ** 2)
         return self.variance * jnp.sum(weights * jnp.prod(bells, axis=1))
@@ -189,7 +195,7 @@ class RationalQuadratic(Kernel):
         )
 
     def _mixture(self, of_lengthscale, num_dims: int) -> Float[Array, ""]:
-        g, weights = gamma_mixture(self.alpha)
+        g, weights = gamma_mixture(self.alpha, RATIONAL_NODES)
         lengthscales = jnp.sqrt(self.alpha / g)[:, None] * jnp.broadcast_to(
             self.lengthscale, (num_dims,)
         )
