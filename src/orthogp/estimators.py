@@ -142,8 +142,8 @@ class GPRegressor(RegressorMixin, BaseEstimator):
             wrap_tolerance=self.wrap_tolerance,
             num_threads=available_threads(self.n_jobs),
         )
-        self._num_target_dims = np.ndim(y)
         self._learn(sketch, choice, None, began)
+        self._one_target = rows.one_target
         return self
 
     def partial_fit(
@@ -295,7 +295,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         values = self.draw_functions(n_samples, seed)(X)
         values = np.moveaxis(values, 1, -1) * self.target_scale_[:, None]
         values = values + self.target_offset_[:, None]
-        return values[:, 0] if self._num_target_dims == 1 else values
+        return values[:, 0] if self._one_target else values
 
     def draw_functions(
         self, n_samples: int = 1, random_state: int | None = None
@@ -337,7 +337,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
 
     def _shaped(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """Drop the last axis, that of the targets, if y had none."""
-        return values[..., 0] if self._num_target_dims == 1 else values
+        return values[..., 0] if self._one_target else values
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

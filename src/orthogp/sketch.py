@@ -31,11 +31,12 @@ _SLOPE_SD = 10.0
 
 
 class Rows(NamedTuple):
-    """Validated rows: X (n, d), y (n, p), weights (n,) or None."""
+    """Validated rows: X (n, d), y (n, p), weights (n,) or None, and whether y was a vector."""
 
     X: NDArray
     y: NDArray
     weights: NDArray[np.float64] | None
+    one_target: bool = True
 
     @property
     def used(self) -> NDArray:

@@ -93,7 +93,7 @@ def check_rows(
             raise InputError(f"sample_weight must be ≥ 0, but {negative} values are negative.")
         if not weights.any():
             raise InputError("All sample_weight are zero: at least two rows need a positive weight.")
-    rows = Rows(X, y.reshape(len(y), -1), weights)
+    rows = Rows(X, y.reshape(len(y), -1), weights, one_target=y.ndim == 1)
     if reset and len(rows.used) < 2:
         raise InputError(
             f"At least two rows with positive weight are needed, got n_samples = {len(rows.used)}."
