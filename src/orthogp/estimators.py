@@ -139,6 +139,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
             mean=self.mean,
             domain=check_domain(self.domain, rows.X.shape[1]),
             kernel=None if choice.from_name else choice.kernel,
+            learn=self.learn,
             wrap_tolerance=self.wrap_tolerance,
             num_threads=available_threads(self.n_jobs),
         )

@@ -79,10 +79,14 @@ class Sketch:
         mean: str | None,
         domain: Domain | None,
         kernel: Kernel | None,
+        learn: bool,
         wrap_tolerance: float,
         num_threads: int,
     ) -> Self:
-        """Sum the first rows on a lattice that suits them, and the `kernel` if one is given."""
+        """Sum the first rows on a lattice that suits them.
+
+        A given `kernel` is taken as known, or with `learn` as a guess, when the period is chosen.
+        """
         X = rows.used
         lower, upper = X.min(axis=0).astype(float), X.max(axis=0).astype(float)
         if domain is not None:
@@ -90,9 +94,13 @@ class Sketch:
         extent = Domain(lower, upper)
         width = widths(extent)
         period = _PERIODS[len(width)] * width
-        if kernel is not None:
+        if kernel is not None and learn:
             needed = required_period(kernel, width, wrap_tolerance, headroom=2.0)
             period = np.maximum(period, needed)
+        elif kernel is not None:
+            # A multiple of just what is needed, so that a decimation gives just that.
+            needed = required_period(kernel, width, wrap_tolerance)
+            period = needed * np.maximum(period // needed, 1.0)
         extents = _SMALL_EXTENTS if len(X) < _SMALL_DATA else _EXTENTS
         lattice = FrequencyLattice.for_domain(
             lower, upper, period=period, extent=extents[len(width)]

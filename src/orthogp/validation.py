@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from sklearn.utils import check_array, check_consistent_length
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from orthogp.errors import FitWarning, InputError, check_finite
@@ -65,21 +67,18 @@ def check_rows(
     if y is None:
         # scikit-learn's wording, which its own checks look for.
         raise InputError("This estimator requires y to be passed, but the target y is None.")
-    X, y = _numeric(
-        lambda: validate_data(
-            estimator,
-            X,
-            y,
-            reset=reset,
-            dtype=[np.float64, np.float32],
-            multi_output=True,
-            y_numeric=True,
-            ensure_all_finite=False,
-        ),
-        X,
+    dtype = [np.float64, np.float32]
+    X = _numeric(
+        lambda: validate_data(estimator, X, reset=reset, dtype=dtype, ensure_all_finite=False)
     )
-    names = getattr(estimator, "feature_names_in_", None)
-    check_finite(X, "X", None if names is None else [repr(str(name)) for name in names])
+    # Not together with X: scikit-learn would not say how many of the targets are bad.
+    y = _numeric(
+        lambda: check_array(
+            y, dtype=dtype, ensure_2d=False, ensure_all_finite=False, input_name="y"
+        )
+    )
+    check_consistent_length(X, y)
+    _check_finite_columns(estimator, X)
     check_finite(y, "y")
     if X.shape[1] > MAX_DIMS:
         raise InputError(
@@ -106,11 +105,9 @@ def check_inputs(estimator: Any, X: ArrayLike) -> NDArray:
     X = _numeric(
         lambda: validate_data(
             estimator, X, reset=False, dtype=[np.float64, np.float32], ensure_all_finite=False
-        ),
-        X,
+        )
     )
-    names = getattr(estimator, "feature_names_in_", None)
-    check_finite(X, "X", None if names is None else [repr(str(name)) for name in names])
+    _check_finite_columns(estimator, X)
     return X
 
 
@@ -126,7 +123,12 @@ def warn_constant_columns(estimator: Any, X: NDArray) -> None:
         )
 
 
-def _numeric(validate: Any, X: ArrayLike) -> Any:
+def _check_finite_columns(estimator: Any, X: NDArray) -> None:
+    names = getattr(estimator, "feature_names_in_", None)
+    check_finite(X, "X", None if names is None else [repr(str(name)) for name in names])
+
+
+def _numeric(validate: Callable[[], Any]) -> Any:
     try:
         return validate()
     except ValueError as error:

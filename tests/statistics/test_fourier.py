@@ -125,7 +125,9 @@ def test_statistics_are_the_sums_written_out(data: Data) -> None:
     assert actual.count == pytest.approx(w.sum(), rel=1e-14)
     assert actual.log_weights == pytest.approx(np.log(w[w > 0]).sum(), rel=1e-12, abs=1e-12)
     np.testing.assert_allclose(actual.yy, w @ y**2, rtol=1e-12)
-    np.testing.assert_allclose(actual.covariate_gram, c.T @ (w[:, None] * c), rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(
+        actual.covariate_gram, c.T @ (w[:, None] * c), rtol=1e-12, atol=1e-12
+    )
     np.testing.assert_allclose(
         actual.covariate_targets, c.T @ (w[:, None] * y), rtol=1e-12, atol=1e-12 * data.size
     )
@@ -171,7 +173,7 @@ def test_direct_sums_and_series_are_the_transforms(num_dims: int) -> None:
 def test_each_series_is_evaluated_in_its_own_column(num_series: int, num_dims: int) -> None:
     data = Data(1, 9, num_dims, num_targets=num_series)
     series = data.sums().target_sums
-    together = evaluate_series(series, data.lattice, data.X)
+    together = evaluate_series(series, data.lattice, data.X, num_threads=1)
     for j in range(num_series):
         alone = direct_series(series[j], data.lattice, data.X).real
         np.testing.assert_allclose(together[:, j], alone, atol=1e-11 * np.abs(series).sum())

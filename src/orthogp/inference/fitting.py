@@ -29,7 +29,7 @@ MAX_FEATURES = 2000
 #: Features of the first stage, by number of input columns.
 FIRST_FEATURES = {1: 129, 2: 257, 3: 385}
 #: The trace term, in nats, at which a certificate is expected to hold.
-ALLOWED_TRACE = 0.02
+ALLOWED_TRACE = 0.005
 #: The smallest noise variance, relative to the variance of the targets.
 NOISE_FLOOR = 1e-9
 

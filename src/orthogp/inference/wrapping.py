@@ -68,7 +68,7 @@ def required_period(
     kernel: Kernel, width: NDArray[np.float64], tolerance: float, headroom: float = 1.0
 ) -> NDArray[np.float64]:
     """Return a period, of up to 256 extents, at which ε ≤ tolerance along each axis, (d,)."""
-    ratios = 2.0 ** np.arange(0.25, 8.25, 0.25)
+    ratios = 2.0 ** (np.arange(3, 8 * 16 + 1) / 16)
     period = np.empty(len(width))
     for d in range(len(width)):
         periods = ratios[:, None] * width / headroom

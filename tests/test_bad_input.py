@@ -1,0 +1,162 @@
+"""Bad input gets one clear sentence."""
+
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from orthogp import (
+    FitWarning,
+    GPRegressor,
+    InputError,
+    KernelError,
+    OrthogpError,
+    PrecisionError,
+)
+from orthogp.kernels import RBF, Matern32
+
+X = np.linspace(0, 1, 20)[:, None]
+Y = np.sin(5 * X[:, 0])
+
+
+def spoilt(array, *places, value=np.nan):
+    array = np.array(array, dtype=float)
+    for place in places:
+        array[place] = value
+    return array
+
+
+@pytest.mark.parametrize(
+    ("inputs", "targets", "message"),
+    [
+        (
+            spoilt(X, (3, 0), (5, 0)),
+            Y,
+            r"X has 2 in column 0 NaN or infinite values \(of 20 rows\)",
+        ),
+        (spoilt(X, (3, 0), value=np.inf), Y, "X has 1 in column 0 NaN or infinite"),
+        (X, spoilt(Y, 1, 2, 3), "y has 3 NaN or infinite"),
+        (X, Y[:-1], "inconsistent numbers of samples"),
+        (np.zeros((20, 2, 2)), Y, "dim 3"),
+        (X[:, 0], Y, "Expected 2D array, got 1D array"),
+        (np.zeros((0, 1)), np.zeros(0), "0 sample"),
+        (X[:1], Y[:1], "At least two rows"),
+        (np.array([["a"]] * 20), Y, "must be numbers, but hold text"),
+        (X, np.array(["a"] * 20), "must be numbers, but hold text|could not convert"),
+        (np.random.default_rng(0).uniform(size=(20, 4)), Y, "at most 3"),
+        (X, None, "requires y"),
+    ],
+)
+def test_bad_rows_are_named(inputs, targets, message):
+    with pytest.raises(ValueError, match=message):
+        GPRegressor().fit(inputs, targets)
+
+
+def test_bad_columns_of_frames_are_named_by_their_names():
+    frame = pd.DataFrame({"lon": X[:, 0], "lat": spoilt(X[:, 0], 4)})
+    with pytest.raises(InputError, match="1 in 'lat' NaN"):
+        GPRegressor().fit(frame, Y)
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        (spoilt(np.ones(20), 3, 4, value=-1), "2 values are negative"),
+        (np.zeros(20), "All sample_weight are zero|zero"),
+        (np.ones(19), "sample_weight"),
+        (spoilt(np.ones(20), 3), "NaN"),
+    ],
+)
+def test_bad_weights_are_refused(weights, message):
+    with pytest.raises(ValueError, match=message):
+        GPRegressor().fit(X, Y, sample_weight=weights)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"kernel": "matern7"}, "known names are rbf, matern, matern12"),
+        ({"kernel": 3}, "kernel must be a name"),
+        ({"kernel": RBF(1.0, [0.1, 0.2])}, "2 lengthscales but acts on 1"),
+        ({"kernel": Matern32().on(1)}, "column 1, but X has 1"),
+        ({"features": "wavelets"}, "features must be one of"),
+        ({"num_features": 0}, "num_features must be"),
+        ({"num_features": 2.5}, "num_features must be"),
+        ({"mean": "quadratic"}, "mean must be one of"),
+        ({"noise_variance": -1.0}, "noise_variance must be a positive"),
+        ({"wrap_tolerance": 0.0}, "wrap_tolerance must be a positive"),
+        ({"max_features": 0}, "max_features must be"),
+        ({"weights": "sizes"}, "weights must be one of"),
+        ({"domain": (1.0, 0.0)}, "lower < upper"),
+        ({"domain": 3}, "domain must be"),
+    ],
+)
+def test_bad_parameters_are_refused_when_fitting(parameters, message):
+    with pytest.raises(OrthogpError, match=message):
+        GPRegressor(**parameters).fit(X, Y)
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0, np.nan, np.inf, "long", []])
+def test_lengthscales_must_be_positive_numbers(value):
+    with pytest.raises(KernelError, match="lengthscale must be"):
+        RBF(1.0, value)
+
+
+def test_constant_targets_are_predicted_with_a_warning():
+    with pytest.warns(FitWarning, match="y is constant"):
+        model = GPRegressor().fit(X, np.full(20, 3.7))
+    np.testing.assert_allclose(model.predict(X), 3.7, rtol=1e-9)
+
+
+def test_constant_input_column_is_named_in_a_warning():
+    with pytest.warns(FitWarning, match="column 1 is constant"):
+        model = GPRegressor("rbf", max_features=100).fit(np.hstack([X, np.ones((20, 1))]), Y)
+    assert np.abs(model.predict(np.hstack([X, np.ones((20, 1))])) - Y).max() < 0.05
+
+
+def test_all_inputs_equal_gives_the_mean_and_a_warning():
+    with pytest.warns(FitWarning, match="constant"):
+        model = GPRegressor().fit(np.ones((20, 1)), Y)
+    assert model.predict([[1.0]])[0] == pytest.approx(Y.mean(), abs=0.2)
+
+
+def test_noise_far_below_double_precision_is_refused_with_the_remedy():
+    rng = np.random.default_rng(0)
+    inputs = rng.uniform(0, 1, (5000, 1))
+    with pytest.raises(PrecisionError, match="larger noise_variance"):
+        GPRegressor(Matern32(1.0, 0.5), learn=False, noise_variance=1e-16).fit(inputs, inputs[:, 0])
+
+
+def test_bad_prediction_input_is_refused():
+    model = GPRegressor("rbf").fit(X, Y)
+    with pytest.raises(InputError, match="NaN"):
+        model.predict([[np.nan]])
+    with pytest.raises(ValueError, match="2 features"):
+        model.predict(np.zeros((3, 2)))
+    with pytest.raises(InputError, match="not for both"):
+        model.predict(X, return_std=True, return_cov=True)
+    with pytest.raises(InputError, match="outside the covered domain"):
+        model.sample_y([[1e6]])
+    with pytest.raises(InputError, match="dim must be"):
+        model.predict_derivative(X, dim=1)
+    with pytest.raises(InputError, match="lower ≤ upper"):
+        model.predict_integral([[0.5]], [[0.2]])
+
+
+def test_forgetting_more_rows_than_there_are_is_refused():
+    model = GPRegressor("rbf").fit(X, Y)
+    with pytest.raises(InputError, match="at least two must stay"):
+        model.forget(X, Y)
+
+
+def test_derivative_of_a_rough_process_is_refused():
+    model = GPRegressor("matern12", max_features=100).fit(X, Y)
+    with pytest.raises(InputError, match="no derivative"):
+        model.predict_derivative(X)
+
+
+def test_good_input_raises_no_warning():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        GPRegressor("rbf").fit(X, Y).predict(X)
