@@ -1,4 +1,4 @@
-"""Explicit thread counts, deterministic properties, and double precision where a test asks for it."""
+"""Explicit thread counts, deterministic properties, and double precision on request."""
 
 import os
 
@@ -6,11 +6,11 @@ import os
 for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(variable, "2")
 
-from collections.abc import Iterator
+from collections.abc import Iterator  # noqa: E402
 
-import jax
-import pytest
-from hypothesis import settings
+import jax  # noqa: E402
+import pytest  # noqa: E402
+from hypothesis import settings  # noqa: E402
 
 # Derandomised: the same examples on every machine, so that a red run is a change of the code.
 settings.register_profile("orthogp", derandomize=True, deadline=None, max_examples=30)

@@ -114,7 +114,7 @@ def spectral_density(
 
 
 def double_exponential(scale: float, num_nodes: int = 2001) -> tuple[Array, Array]:
-    """Nodes and weights of ∫_0^∞ for functions of algebraic or faster decay, singular at 0 or not."""
+    """Nodes and weights of ∫_0^∞ for functions that decay like a power or faster."""
     u = np.linspace(-4.0, 4.0, num_nodes)
     nodes = scale * np.exp(np.pi / 2 * np.sinh(u))
     return nodes, nodes * np.pi / 2 * np.cosh(u) * (u[1] - u[0])

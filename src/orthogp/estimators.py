@@ -15,7 +15,7 @@ from threadpoolctl import threadpool_limits
 
 from orthogp.errors import FitWarning, InputError
 from orthogp.inference import Domain, FunctionDraws, Gaussian, Posterior
-from orthogp.inference.fitting import MAX_FEATURES, Fit, FitSettings, Fitter, Start
+from orthogp.inference.fitting import MAX_FEATURES, FitSettings, Fitter, Start
 from orthogp.inference.starts import starts_for_kernel, starts_for_name
 from orthogp.kernels import Kernel, resolve_kernel
 from orthogp.kernels.convert import KernelChoice
@@ -174,7 +174,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
                 f"y must have {len(self.target_scale_)} columns as before, got {rows.y.shape[1]}."
             )
         sketch = self._sketch.updated(rows, sign, available_threads(self.n_jobs))
-        self._learn(sketch, choice, self._fit, began)
+        self._learn(sketch, choice, self._last, began)
         return self
 
     def _check_parameters(self) -> KernelChoice:
@@ -182,7 +182,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         return resolve_kernel(self.kernel)
 
     def _learn(
-        self, sketch: Sketch, choice: KernelChoice, previous: Fit | None, began: float
+        self, sketch: Sketch, choice: KernelChoice, previous: Start | None, began: float
     ) -> None:
         """Learn from the sums; the model changes only when all has gone well."""
         summed = time.monotonic()
@@ -213,7 +213,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
                 FitWarning,
                 stacklevel=3,
             )
-        self._sketch, self._fit = sketch, fit
+        self._sketch, self._last = sketch, Start(fit.kernel, fit.noise_variance)
         self.statistics_, self.target_shift_ = sketch.statistics, sketch.shift
         self.target_offset_, self.target_scale_ = units.offset, units.scale
         self.posterior_, self.domain_, self.features_ = posterior, domain, fit.features
@@ -230,7 +230,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         self.timings_ = {"pass": summed - began, "learn": ended - summed, "total": ended - began}
 
     def _starts(
-        self, sketch: Sketch, units: Units, choice: KernelChoice, previous: Fit | None
+        self, sketch: Sketch, units: Units, choice: KernelChoice, previous: Start | None
     ) -> list[Start]:
         """Return starting values in standardised units."""
         unit = units.scale[0] ** 2
@@ -248,8 +248,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         if previous is None or not self.learn:
             return starts
         ratio = self.target_scale_[0] ** 2 / unit
-        last = Start(previous.kernel.scaled(ratio), previous.noise_variance * ratio)
-        return [last]
+        return [Start(previous.kernel.scaled(ratio), previous.noise_variance * ratio)]
 
     # ------------------------------------------------------------------ prediction
 

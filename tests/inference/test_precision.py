@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from orthogp.kernels import RationalQuadratic
 from orthogp.precision import in_double
 from tests.problems import fit, make_lattice, make_rows, mean_prior
 
@@ -55,8 +56,6 @@ def test_switch_is_off_in_these_tests_too() -> None:
 
 
 def test_results_do_not_depend_on_the_switch() -> None:
-    from orthogp.kernels import RationalQuadratic
-
     kernel = RationalQuadratic(1.3, 0.5, 1.4)
     rows, lattice = make_rows(0, 20, 1), make_lattice(1, 6.0, 30)
 

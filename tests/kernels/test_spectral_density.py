@@ -88,7 +88,7 @@ def test_density_is_even_and_never_negative(num_dims: int, entry: Entry) -> None
 
 @given(shape=st.floats(0.1, 5.0))
 def test_quasi_periodic_harmonics_are_bessel_coefficients(shape: float) -> None:
-    # With ℓ ≫ p the bells stand apart: S at the j-th harmonic is its coefficient times a bell's top.
+    # With ℓ ≫ p the bells stand apart: S at a harmonic is its coefficient times a bell's top.
     ell, period = 50.0, 0.7
     orders = np.arange(12)
     top = ell / np.sqrt(2 * np.pi)

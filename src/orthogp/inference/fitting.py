@@ -7,7 +7,7 @@ meet a NaN.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -102,13 +102,8 @@ class Stage:
     best: Start
     maximum: Maximum
     objective: LatticeObjective
-    seconds: float
     at_limit: tuple[str, ...]
-
-    @property
-    def num_features(self) -> int:
-        """The number of features."""
-        return self.objective.features.num_features
+    searched: bool = False
 
 
 @dataclass(frozen=True)
@@ -142,7 +137,7 @@ class Fitter:
         self.width = width
         self.mean = mean
         self.settings = settings
-        self.stages: list[Stage] = []
+        self._num_evaluations = 0
         self._noise_floor = NOISE_FLOOR
         self._final: Stage | None = None
 
@@ -197,19 +192,12 @@ class Fitter:
         return scores
 
     def _search(self, start: Start, num_features: int, *, max_iterations: int) -> Stage:
-        return self._stage(
-            start,
-            num_features,
-            _HEADROOM_FIRST,
-            lambda value_and_gradient, vector, lower, upper: search(
-                value_and_gradient,
-                vector,
-                lower,
-                upper,
-                max_iterations=max_iterations,
-                out_of_time=self.settings.late,
-            ),
-        )
+        def method(*problem) -> Maximum:
+            late = self.settings.late
+            return search(*problem, max_iterations=max_iterations, out_of_time=late)
+
+        stage = self._stage(start, num_features, _HEADROOM_FIRST, method)
+        return replace(stage, searched=True)
 
     def _later_stage(self, previous: Stage, num_features: int) -> Stage:
         """Refine at a larger feature set, from the curvature that the previous stage knew."""
@@ -218,7 +206,7 @@ class Fitter:
 
         def from_curvature(value_and_gradient, vector, lower, upper) -> Maximum:
             curvature = previous.maximum.curvature
-            if previous is self._last_search:
+            if previous.searched:
                 # The search measured it where it began; measure it where it ended.
                 at_end = previous.objective.value_and_gradient
                 x = previous.maximum.x
@@ -244,13 +232,8 @@ class Fitter:
             best = stage
         return best
 
-    @property
-    def _last_search(self) -> Stage | None:
-        return self.stages[-1] if self.stages else None
-
     def _stage(self, start: Start, num_features: int, headroom: float, method) -> Stage:
         """Maximise the bound at a fixed feature set by `method(objective, start, lower, upper)`."""
-        began = time.monotonic()
         objective = self._objective(start, num_features, headroom)
         vector = _vector(start, objective)
         for _ in range(8):
@@ -274,14 +257,14 @@ class Fitter:
             Start(objective.kernel_at(maximum.x), float(np.exp(maximum.x[-1]))),
             maximum,
             objective,
-            time.monotonic() - began,
             tuple(
                 name
                 for name, hit in zip(names, near, strict=True)
                 if hit and name.startswith("lengthscale")
             ),
         )
-        self.stages.append(stage)
+        objective.release()
+        self._num_evaluations += maximum.num_evaluations
         return stage
 
     def _objective(self, start: Start, num_features: int, headroom: float) -> LatticeObjective:
@@ -395,7 +378,7 @@ class Fitter:
             certificate=certificate,
             status=self._status(objective, best, certificate, converged),
             converged=converged,
-            num_evaluations=sum(stage.maximum.num_evaluations for stage in self.stages),
+            num_evaluations=self._num_evaluations,
         )
 
     def _status(

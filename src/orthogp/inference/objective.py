@@ -61,7 +61,7 @@ class LatticeObjective:
         self._sums = statistics.real_sums(features.indices)
         self._size = len(features.indices)
         self._omegas = omega_blocks(features.lattice, features.indices, JACOBIAN_BLOCK)
-        self._work = np.empty_like(self._sums.gram)
+        self._work: NDArray[np.float64] | None = None
 
     def value_and_gradient(
         self, vector: NDArray[np.float64]
@@ -71,6 +71,8 @@ class LatticeObjective:
         masses, mass_jacobian, prior, prior_jacobian = self._prior(vector[:-1])
         squared = self.features.squared_amplitudes(masses)
         scaled = np.sqrt(squared / noise)
+        if self._work is None:
+            self._work = np.empty_like(self._sums.gram)
         np.multiply(self._sums.gram, scaled[:, None], out=self._work)
         self._work *= scaled
         chol = factorise_in_place(self._work)
@@ -106,6 +108,10 @@ class LatticeObjective:
             + p / 2 * residual / (noise + residual / rows)
         )
         return float(value), gradient
+
+    def release(self) -> None:
+        """Give back the working memory until the next evaluation."""
+        self._work = None
 
     def moments(self, kernel: Kernel) -> Moments:
         """Return the moments of the features under a kernel."""

@@ -35,6 +35,9 @@ from orthogp.statistics import FrequencyLattice
 from orthogp.statistics.nufft import evaluate_series
 
 
+NEGLIGIBLE_SHARE = 1e-9
+
+
 class Gaussian(NamedTuple):
     """Means (n, p) and variances (n,), the latter shared by all targets."""
 
@@ -245,15 +248,17 @@ class Posterior:
         """Return functions drawn from q(f).
 
         The features are drawn from q(u), the lattice's other modes from the prior, of which they are
-        independent. Modes beyond the lattice's extent are left out.
+        independent. Modes beyond the lattice's extent, and those that together carry less than
+        `NEGLIGIBLE_SHARE` of the prior variance, are left out.
         """
         m, num_targets = self.mean.shape
         noise = rng.standard_normal((m, num_draws * num_targets))
         u = unwhiten(self.chol, noise).reshape(m, num_draws, num_targets) + self.mean[:, None, :]
         z = self._amplitudes[:, None, None] * u
         s = len(self.features.indices)
-        indices, masses, _ = self._unseen_modes
-        box = SeriesBox(self.features.lattice.extent)
+        indices, masses = self._drawn_modes
+        reach = np.abs(np.concatenate([self.features.indices, indices])).max(axis=0)
+        box = SeriesBox(reach)
         coefficients = np.empty((num_draws, num_targets, *box.shape), dtype=np.complex128)
         for i in range(num_draws):
             for j in range(num_targets):
@@ -310,6 +315,15 @@ class Posterior:
     @cached_property
     def _unseen_modes(self) -> tuple[NDArray[np.int64], NDArray[np.float64], float]:
         return unseen_modes(self.features, self.kernel)
+
+    @cached_property
+    def _drawn_modes(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """The unseen modes, without the many whose masses add up to nothing."""
+        indices, masses, _ = self._unseen_modes
+        order = np.argsort(masses)
+        dropped = np.cumsum(2 * masses[order]) <= NEGLIGIBLE_SHARE * self.prior_variance
+        kept = np.sort(order[~dropped])
+        return indices[kept], masses[kept]
 
     def _series(self, coefficients: NDArray[np.float64]) -> NDArray[np.complex128]:
         s = len(self.features.indices)

@@ -248,15 +248,18 @@ class FourierStatistics:
             strides = np.array(np.empty(self.point_sums.shape, dtype=np.int8).strides)
         middle = int(strides @ (2 * self.lattice.extent))
         linear = indices @ strides
-        minus = points[middle + linear[:, None] - linear[None, :]]
-        plus = points[middle + linear[:, None] + linear[None, :]]
         s, q = len(indices), self.num_covariates
         gram = np.empty((2 * s - 1 + q, 2 * s - 1 + q), order="F")
         sines = slice(s, 2 * s - 1)
-        gram[:s, :s] = (minus.real + plus.real) / 2
-        gram[sines, sines] = (minus.real - plus.real)[1:, 1:] / 2
-        gram[:s, sines] = (plus.imag - minus.imag)[:, 1:] / 2
-        gram[sines, :s] = gram[:s, sines].T
+        for part in chunks(s, 256):
+            minus = points[middle - linear[:, None] + linear[None, part]]
+            plus = points[middle + linear[:, None] + linear[None, part]]
+            gram[:s, part] = (minus.real + plus.real) / 2
+            gram[sines, part] = ((plus.imag - minus.imag) / 2)[1:]
+            sine_part = slice(max(part.start, 1) - 1 + s, part.stop - 1 + s)
+            first = 1 if part.start == 0 else 0
+            gram[sines, sine_part] = ((minus.real - plus.real) / 2)[1:, first:]
+        gram[:s, sines] = gram[sines, :s].T
         at = tuple((indices + self.lattice.extent).T)
         targets = self.target_sums[(slice(None), *at)]
         projection = np.concatenate(

@@ -1,0 +1,215 @@
+"""Plots of predictions: the only file that imports matplotlib, and only when a plot is asked for.
+
+Figures are matplotlib's own objects, apart from pyplot and its global state: nothing is shown on a
+screen, and a program's own figures stay untouched. The colours are Okabe and Ito's, which those who
+see fewer colours can tell apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from orthogp.errors import OrthogpError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+#: Half the width of a 95% band, in standard deviations.
+BAND_SDS = 1.96
+
+_BLUE, _VERMILLION, _BLACK, _GREY = "#0072B2", "#D55E00", "#000000", "#777777"
+_STYLE = {
+    "font.size": 10,
+    "axes.titlesize": 10,
+    "axes.titlelocation": "left",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.axisbelow": True,
+    "axes.grid": True,
+    "grid.color": "#e4e4e4",
+    "grid.linewidth": 0.6,
+    "legend.edgecolor": "none",
+    "legend.framealpha": 1.0,
+    "legend.fontsize": 9,
+}
+_DPI = 150
+# Points drawn one by one at most; more are a blot.
+_MOST_POINTS = 2000
+
+
+class Band(NamedTuple):
+    """Means and standard deviations at sorted inputs x, each (n,)."""
+
+    x: NDArray[np.float64]
+    mean: NDArray[np.float64]
+    std: NDArray[np.float64]
+
+    @property
+    def lower(self) -> NDArray[np.float64]:
+        """The lower edge of the 95% band."""
+        return self.mean - BAND_SDS * self.std
+
+    @property
+    def upper(self) -> NDArray[np.float64]:
+        """The upper edge of the 95% band."""
+        return self.mean + BAND_SDS * self.std
+
+
+def require_matplotlib() -> Any:
+    """Return matplotlib, or raise `OrthogpError` saying how to install it."""
+    try:
+        import matplotlib.colors
+        import matplotlib.figure
+    except ImportError as error:
+        raise OrthogpError(
+            "Plots need matplotlib: install it with pip install 'orthogp[plots]'."
+        ) from error
+    return matplotlib
+
+
+def plot_forecast(
+    x: NDArray[np.float64],
+    y: NDArray[np.float64],
+    forecast: Band,
+    check: Band,
+    *,
+    title: str,
+    xlabel: str,
+    ylabel: str,
+) -> Figure:
+    """Return a figure of a record with its forecast, beside a check of the forecast.
+
+    Parameters
+    ----------
+    x, y : (n,)
+        The record, sorted.
+    forecast : Band
+        The prediction of what follows it.
+    check : Band
+        The prediction of its end from what came before.
+    """
+    with require_matplotlib().rc_context(_STYLE):
+        figure, axes = _new_figure("wwe", size=(11, 4.4))
+        whole, end = axes["w"], axes["e"]
+        whole.plot(x, y, color=_BLACK, linewidth=0.7, label="record")
+        _draw_band(whole, forecast, "forecast")
+        whole.set(title=title, xlabel=xlabel, ylabel=ylabel)
+        whole.margins(x=0.01)
+        whole.legend(loc="upper left")
+
+        begin = check.x[0]
+        shown = x >= begin - 0.4 * (check.x[-1] - begin)
+        end.plot(x[shown], y[shown], ".", color=_BLACK, markersize=3, label="record")
+        _draw_band(end, check, "forecast made at the dashed line")
+        end.axvline(begin, color=_GREY, linewidth=0.9, linestyle="--")
+        end.set(title=f"Check: the last {x[-1] - begin:.0f} years, forecast", xlabel=xlabel)
+        end.margins(x=0.02)
+        _add_legend_above(end, rows=3)
+    return figure
+
+
+def plot_bands(
+    x: NDArray[np.float64],
+    y: NDArray[np.float64],
+    band: Band,
+    lens: Band,
+    truth: Callable[[NDArray[np.float64]], NDArray[np.float64]],
+    *,
+    title: str,
+) -> Figure:
+    """Return a figure of many rows with the posterior of f, its errors, and a stretch magnified.
+
+    Parameters
+    ----------
+    x, y : (n,)
+        The rows.
+    band, lens : Band
+        The posterior of f over the whole range, and over the short stretch to magnify.
+    truth : callable
+        The function behind the rows.
+    """
+    matplotlib = require_matplotlib()
+    with matplotlib.rc_context(_STYLE):
+        figure, axes = _new_figure("ww\nle", size=(11, 7.2), height_ratios=[1.2, 1])
+        _draw_density(axes["w"], x, y)
+        axes["w"].plot(band.x, band.mean, color=_BLUE, linewidth=1.3, label="mean of f")
+        axes["w"].set(title=title, xlabel="x", ylabel="y")
+        axes["w"].margins(x=0)
+        _add_legend_above(axes["w"], rows=1)
+
+        _draw_lens(axes["l"], x, y, lens, truth(lens.x))
+        share = (lens.x[-1] - lens.x[0]) / (band.x[-1] - band.x[0])
+        axes["l"].set(title=f"1/{1 / share:,.0f} of the range, magnified", xlabel="x", ylabel="y")
+
+        error = Band(band.x, band.mean - truth(band.x), band.std)
+        zero = Band(band.x, np.zeros_like(band.std), band.std)
+        axes["e"].fill_between(
+            band.x, zero.lower, zero.upper, color=_BLUE, alpha=0.25, linewidth=0, label="95% band"
+        )
+        axes["e"].plot(error.x, error.mean, color=_VERMILLION, linewidth=0.5, label="mean − truth")
+        axes["e"].set(title="Errors of the mean of f", xlabel="x", ylabel="mean − truth")
+        axes["e"].margins(x=0)
+        _add_legend_above(axes["e"], rows=1, columns=2)
+    return figure
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Write a figure as PNG."""
+    figure.savefig(path, dpi=_DPI)
+
+
+def _new_figure(
+    mosaic: str, *, size: tuple[float, float], height_ratios: list[float] | None = None
+) -> tuple[Figure, dict[str, Axes]]:
+    figure = require_matplotlib().figure.Figure(figsize=size, layout="constrained")
+    return figure, figure.subplot_mosaic(mosaic, height_ratios=height_ratios)
+
+
+def _draw_band(axes: Axes, band: Band, label: str) -> None:
+    axes.fill_between(
+        band.x, band.lower, band.upper, color=_BLUE, alpha=0.25, linewidth=0, label="95% band"
+    )
+    axes.plot(band.x, band.mean, color=_BLUE, linewidth=1.1, label=label)
+
+
+def _draw_density(axes: Axes, x: NDArray[np.float64], y: NDArray[np.float64]) -> None:
+    """Draw how many rows fall into each cell of a grid, with a scale beside it."""
+    colors = require_matplotlib().colors
+    # From a light grey on: a single row must be seen.
+    greys = colors.LinearSegmentedColormap.from_list("greys", ["#dddddd", "#333333"])
+    *_, cells = axes.hist2d(x, y, bins=(360, 140), cmin=1, cmap=greys, norm=colors.LogNorm())
+    bar = axes.figure.colorbar(cells, ax=axes, pad=0.01, aspect=30, label="rows per cell")
+    bar.outline.set_visible(False)
+    bar.ax.grid(False)
+
+
+def _draw_lens(
+    axes: Axes,
+    x: NDArray[np.float64],
+    y: NDArray[np.float64],
+    band: Band,
+    truth: NDArray[np.float64],
+) -> None:
+    """Draw a short stretch so that the band of f fills it; most rows lie above and below."""
+    inside = np.flatnonzero((x >= band.x[0]) & (x <= band.x[-1]))[:_MOST_POINTS]
+    axes.plot(x[inside], y[inside], ".", color=_GREY, markersize=2, alpha=0.5, label="rows")
+    _draw_band(axes, band, "mean of f")
+    axes.plot(band.x, truth, color=_VERMILLION, linewidth=1.3, linestyle="--", label="truth")
+    low, high = min(band.lower.min(), truth.min()), max(band.upper.max(), truth.max())
+    margin = 0.5 * (high - low)
+    axes.set_ylim(low - margin, high + margin)
+    axes.margins(x=0)
+    _add_legend_above(axes, rows=2, columns=2)
+
+
+def _add_legend_above(axes: Axes, *, rows: int, columns: int = 1) -> None:
+    """Add a legend in a strip of its own above the data."""
+    low, high = axes.get_ylim()
+    axes.set_ylim(low, high + 0.11 * rows * (high - low))
+    axes.legend(loc="upper left", ncols=columns, markerscale=3)
