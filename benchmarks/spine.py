@@ -3,8 +3,8 @@
     python benchmarks/spine.py [--json results.json] [--quick]
 
 Ratios are medians of five runs in one process, ours and the bare call taking turns, so that a noisy
-machine disturbs both alike. The fits run in new processes, with compilation. Exit code 1 if a limit is
-missed.
+machine disturbs both alike. The fits run in new processes, with compilation. Exit code 1 if a limit
+is missed.
 """
 
 from __future__ import annotations
@@ -195,9 +195,7 @@ def fit_rows(shrink: int) -> list[dict]:
         result(f"    fit, {n // 10:.0e} rows", small["fit"], "s", None),
         result(f"    fit, {n * 10:.0e} rows", large["fit"], "s", None),
         result("    growth of fit over 100 × the rows", large["fit"] / small["fit"], "×", 20.0),
-        result(
-            "    growth of learning, after the pass", large["learn"] / small["learn"], "×", 3.0
-        ),
+        result("    growth of learning, after the pass", large["learn"] / small["learn"], "×", 3.0),
     ]
 
 

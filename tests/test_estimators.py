@@ -224,7 +224,7 @@ def test_adding_then_forgetting_rows_restores_the_model(learn):
 
 
 def test_failed_partial_fit_leaves_the_model_as_it_was(fitted):
-    X, y, _, model = fitted
+    model = fitted[3]
     model = pickle.loads(pickle.dumps(model))
     X_new = np.linspace(0, 1, 20)[:, None]
     before, statistics = model.predict(X_new), model.statistics_
@@ -343,7 +343,7 @@ def test_derivative_and_integral_are_in_the_units_of_the_data(fitted):
 
 
 def test_beyond_the_covered_domain_the_prediction_is_the_prior_with_one_warning(fitted):
-    X, y, _, model = fitted
+    model = fitted[3]
     with pytest.warns(OutOfDomainWarning, match="2 of 3 points") as caught:
         mean, std = model.predict([[0.5], [40.0], [-50.0]], return_std=True)
     assert len(caught) == 1

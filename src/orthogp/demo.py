@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import fft
 
 from orthogp import GPRegressor, InputError, __version__, plots
 from orthogp.kernels import RBF, Kernel, QuasiPeriodic, RationalQuadratic
@@ -157,11 +156,11 @@ def draw_matern32(
     size = _CIRCLE * _GRID_SIZE
     steps = np.arange(size)
     z = np.sqrt(3.0) * np.minimum(steps, size - steps) / _GRID_SIZE / lengthscale
-    eigenvalues = np.asarray(fft.fft((1 + z) * np.exp(-z))).real
+    eigenvalues = np.real(np.fft.fft((1 + z) * np.exp(-z)))
     noise = rng.standard_normal(size) + 1j * rng.standard_normal(size)
     # Rounding may turn the smallest eigenvalues negative.
     coefficients = np.sqrt(np.maximum(eigenvalues, 0.0) / size) * noise
-    values = np.asarray(fft.fft(coefficients)).real[: _GRID_SIZE + 1]
+    values = np.real(np.fft.fft(coefficients))[: _GRID_SIZE + 1]
     grid = np.linspace(0.0, 1.0, _GRID_SIZE + 1)
     return lambda x: np.interp(x, grid, values)
 

@@ -67,7 +67,8 @@ def check_finite(values: NDArray, name: str, column_names: list[str] | None = No
             f"{count} in {label}" for label, count in zip(names, counts, strict=True) if count
         )
     raise InputError(
-        f"{where} NaN or infinite values (of {len(values)} rows): remove or impute those rows first."
+        f"{where} NaN or infinite values (of {len(values)} rows): "
+        "remove or impute those rows first."
     )
 
 

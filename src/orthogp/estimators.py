@@ -88,6 +88,8 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         How the fit ended and what to do about it.
     """
 
+    n_features_in_: int
+
     def __init__(
         self,
         kernel: str | Kernel | Any = "matern32",
@@ -297,10 +299,8 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         values = values + self.target_offset_[:, None]
         return values[:, 0] if self._one_target else values
 
-    def draw_functions(
-        self, n_samples: int = 1, random_state: int | None = None
-    ) -> FunctionDraws:
-        """Return posterior functions in standardised units, to be evaluated anywhere, repeatedly."""
+    def draw_functions(self, n_samples: int = 1, random_state: int | None = None) -> FunctionDraws:
+        """Return posterior functions, in standardised units, to be evaluated anywhere."""
         check_is_fitted(self, "posterior_")
         state = check_random_state(random_state)
         return self.posterior_.draw(n_samples, np.random.default_rng(state.randint(2**31)))
@@ -346,5 +346,5 @@ class GPRegressor(RegressorMixin, BaseEstimator):
 
 
 def _variance_unit(scale: NDArray[np.float64]) -> float:
-    """The factor from standardised to original variances, where one serves all targets."""
+    """Return the factor from standardised to original variances, where one serves all."""
     return float(scale[0] ** 2) if np.all(scale == scale[0]) else 1.0

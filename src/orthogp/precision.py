@@ -7,6 +7,10 @@ from functools import wraps
 from typing import ParamSpec, TypeVar
 
 import jax
+import numpy as np
+
+#: Arrays of JAX or of NumPy: kernels hold and take either.
+AnyArray = jax.Array | np.ndarray
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -29,7 +29,11 @@ def summarise(model: GPRegressor) -> str:
     lines.append(f"  {'noise':<12} variance {model.noise_variance_:.4g} (sd {noise_sd:.4g})")
     if several and not np.all(model.target_scale_ == model.target_scale_[0]):
         lines.append(f"  {'units':<12} of each target's own scale {_number(model.target_scale_)}")
-    mean = {None: "none", "constant": "constant, integrated out", "linear": "linear, integrated out"}
+    mean = {
+        None: "none",
+        "constant": "constant, integrated out",
+        "linear": "linear, integrated out",
+    }
     lines.append(f"  {'mean':<12} {mean[model.mean]}")
     period = _number(model.features_.lattice.period)
     lines.append(
@@ -54,8 +58,8 @@ def summarise(model: GPRegressor) -> str:
     lines.append(f"  {'status':<12} {model.status_}")
     timings = model.timings_
     lines.append(
-        f"  {'seconds':<12} {timings['total']:.2f} = {timings['pass']:.2f} for the pass over the rows "
-        f"+ {timings['learn']:.2f} for learning"
+        f"  {'seconds':<12} {timings['total']:.2f} = {timings['pass']:.2f} for the pass over the "
+        f"rows + {timings['learn']:.2f} for learning"
     )
     return "\n".join(lines)
 

@@ -28,7 +28,7 @@ def check_settings(estimator: Any) -> None:
         value = getattr(estimator, name)
         if not (value is None or isinstance(value, str)) or value not in allowed:
             raise InputError(f"{name} must be one of {allowed}, got {value!r}.")
-    number = estimator.num_features
+    number: Any = estimator.num_features
     if number != "auto" and not (isinstance(number, Integral) and number >= 1):
         raise InputError(f'num_features must be "auto" or a whole number ≥ 1, got {number!r}.')
     if not (isinstance(estimator.max_features, Integral) and estimator.max_features >= 1):
@@ -61,13 +61,13 @@ def check_domain(domain: Any, num_dims: int) -> Domain | None:
 
 
 def check_rows(
-    estimator: Any, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None, *, reset: bool
+    estimator: Any, X: Any, y: Any, sample_weight: ArrayLike | None, *, reset: bool
 ) -> Rows:
     """Return validated rows; on `reset` the estimator learns its columns from them."""
     if y is None:
         # scikit-learn's wording, which its own checks look for.
         raise InputError("This estimator requires y to be passed, but the target y is None.")
-    dtype = [np.float64, np.float32]
+    dtype: Any = [np.float64, np.float32]
     X = _numeric(
         lambda: validate_data(estimator, X, reset=reset, dtype=dtype, ensure_all_finite=False)
     )
@@ -82,8 +82,8 @@ def check_rows(
     check_finite(y, "y")
     if X.shape[1] > MAX_DIMS:
         raise InputError(
-            f"X has {X.shape[1]} columns, but a joint kernel can act on at most {MAX_DIMS}: choose the "
-            f"{MAX_DIMS} columns that matter most."
+            f"X has {X.shape[1]} columns, but a joint kernel can act on at most {MAX_DIMS}: "
+            f"choose the {MAX_DIMS} columns that matter most."
         )
     weights = None
     if sample_weight is not None:
@@ -91,7 +91,9 @@ def check_rows(
         if (negative := np.count_nonzero(weights < 0)) > 0:
             raise InputError(f"sample_weight must be ≥ 0, but {negative} values are negative.")
         if not weights.any():
-            raise InputError("All sample_weight are zero: at least two rows need a positive weight.")
+            raise InputError(
+                "All sample_weight are zero: at least two rows need a positive weight."
+            )
     rows = Rows(X, y.reshape(len(y), -1), weights, one_target=y.ndim == 1)
     if reset and len(rows.used) < 2:
         raise InputError(
@@ -100,7 +102,7 @@ def check_rows(
     return rows
 
 
-def check_inputs(estimator: Any, X: ArrayLike) -> NDArray:
+def check_inputs(estimator: Any, X: Any) -> NDArray:
     """Return validated inputs for prediction."""
     X = _numeric(
         lambda: validate_data(

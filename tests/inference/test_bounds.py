@@ -132,8 +132,9 @@ def test_bounds_are_ordered_around_the_exact_value(
     ).assert_ordered()
 
 
-@pytest.mark.parametrize("repeats", [True, False], ids=["repeats", "precisions"])
-@pytest.mark.parametrize("num_dims", DIMS)
+@pytest.mark.parametrize(
+    ("num_dims", "repeats"), [(1, True), (1, False), (2, True), (2, False), (3, False)]
+)
 def test_bounds_meet_the_exact_value_with_many_features(num_dims: int, repeats: bool) -> None:
     rows = make_rows(5, NUM_ROWS, num_dims, 2, "whole" if repeats else "real")
     bounds = all_bounds(
@@ -205,7 +206,7 @@ class InducingPoints(Features):
 
     def evaluate(self, kernel: Kernel, X: NDArray) -> NDArray[np.float64]:
         chol = np.linalg.cholesky(self.prior(self.Z, self.Z) + 1e-12 * np.eye(len(self.Z)))
-        return np.linalg.solve(chol, self.prior(self.Z, X)).T
+        return np.linalg.solve(chol, self.prior(self.Z, X)).T.astype(np.float64)
 
     def residual_variance(self, kernel: Kernel, X: NDArray) -> NDArray[np.float64]:
         return 1.3 - np.sum(self.evaluate(kernel, X) ** 2, axis=1)

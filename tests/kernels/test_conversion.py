@@ -43,7 +43,7 @@ def test_converted_kernel_has_scikit_learns_matrix(make: Callable[[], sk.Kernel]
     assert not choice.from_name
     noise = 0.0 if choice.noise_variance is None else choice.noise_variance
     ours = covariances(choice.kernel, X[:, None, :] - X) + noise * np.eye(len(X))
-    np.testing.assert_allclose(ours, kernel(X), rtol=1e-8, atol=1e-10)
+    np.testing.assert_allclose(ours, np.asarray(kernel(X)), rtol=1e-8, atol=1e-10)
 
 
 def test_noise_is_none_without_a_white_kernel() -> None:

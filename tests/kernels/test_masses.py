@@ -185,7 +185,9 @@ def test_gaussian_wrap_is_right_at_every_ratio_of_lengthscale_to_period(
 
 
 @pytest.mark.parametrize(
-    ("num_dims", "entry"), [*all_entries(1), *((2, entry) for entry in zoo(2)[-2:])], ids=label
+    ("num_dims", "entry"),
+    [*all_entries(1), *((2, entry) for entry in zoo(2) if entry.name == "additive")],
+    ids=label,
 )
 def test_mass_gradient_is_finite_difference(num_dims: int, entry: Entry) -> None:
     slots = learned_slots(entry.kernel)

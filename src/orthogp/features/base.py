@@ -28,4 +28,4 @@ class Features(eqx.Module):
 
     @abstractmethod
     def residual_variance(self, kernel: Kernel, X: NDArray) -> NDArray[np.float64]:
-        """Return the prior variance that the features leave out, var f(x_n) − Σ_m φ_m(x_n)², (n,)."""
+        """Return the prior variance left out, var f(x_n) − Σ_m φ_m(x_n)², (n,)."""

@@ -8,15 +8,14 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 from numpy.typing import NDArray
 
 from orthogp.errors import InputError
 from orthogp.features.base import Features
 from orthogp.kernels import Kernel
-from orthogp.precision import in_double
+from orthogp.precision import AnyArray, in_double
 from orthogp.statistics import FrequencyLattice
-
 
 MASS_BLOCK = 1024
 
@@ -29,8 +28,8 @@ class MeanPrior(NamedTuple):
 
     offset_variance: float = 0.0
     slope_variance: float = 0.0
-    origin: NDArray[np.float64] | None = None
-    width: NDArray[np.float64] | None = None
+    origin: NDArray[np.float64] = np.zeros(1)
+    width: NDArray[np.float64] = np.ones(1)
 
     def covariates(self, X: NDArray) -> NDArray[np.float64]:
         """Return the columns that the slopes multiply, (n, q)."""
@@ -47,10 +46,10 @@ class MeanPrior(NamedTuple):
 class Lattice(Features):
     r"""Cosines and sines on a set of lattice frequencies, with the mean function's columns behind.
 
-        φ = √mass_0,   √(2 mass_t) cos ω_t·(x−x₀),   √(2 mass_t) sin ω_t·(x−x₀),   √slope_variance c_d(x)
+        φ = √mass_0,   √(2 mass_t) cos ω_t·(x−x₀),   √(2 mass_t) sin ω_t·(x−x₀),   √slope c_d(x)
 
-    These are orthonormal for the wrapped prior (see `orthogp.kernels.base`), whose variance left out
-    is the same everywhere: k(0) − Σ_t mass_t. A constant mean adds its variance to mode zero.
+    These are orthonormal for the wrapped prior (see `orthogp.kernels.base`). The variance they leave
+    out is the same everywhere: k(0) − Σ_t mass_t. A constant mean adds its variance to mode zero.
 
     Parameters
     ----------
@@ -81,7 +80,7 @@ class Lattice(Features):
         num_features: int,
         mean: MeanPrior = MeanPrior(),  # noqa: B008 (immutable)
     ) -> Lattice:
-        """Return the features of the `num_features` largest masses (mode zero always among them)."""
+        """Return the features of the `num_features` largest masses, mode zero among them."""
         if num_features < 1:
             raise InputError(f"num_features must be at least 1, got {num_features}.")
         indices = lattice.half_indices()
@@ -170,11 +169,11 @@ def omega_blocks(
 @in_double
 @eqx.filter_jit
 def _masses(
-    kernel: Kernel, omegas: Float[Array, "s d"], spacing: Float[Array, " d"]
-) -> Float[Array, " s"]:
+    kernel: Kernel, omegas: Float[AnyArray, "s d"], spacing: Float[AnyArray, " d"]
+) -> Float[AnyArray, " s"]:
     return jax.vmap(lambda omega: kernel.mass(omega, jnp.asarray(spacing)))(jnp.asarray(omegas))
 
 
 @in_double
-def _prior_variance(kernel: Kernel) -> Float[Array, ""]:
+def _prior_variance(kernel: Kernel) -> Float[AnyArray, ""]:
     return kernel.prior_variance()

@@ -18,13 +18,15 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import lapack
+from scipy.linalg import get_lapack_funcs
 
 from orthogp.errors import PrecisionError
 from orthogp.inference.moments import Moments
 
-# Schur complements of a matrix with eigenvalues ≥ 1 are ≥ 1. A pivot below this means that the sums'
-# rounding has reached the noise variance.
+potrf, trtrs = get_lapack_funcs(("potrf", "trtrs"), dtype=np.float64)
+
+# Schur complements of a matrix with eigenvalues ≥ 1 are ≥ 1. A pivot below this means that
+# rounding in the sums has reached the noise variance.
 SMALLEST_PIVOT = 0.9
 
 
@@ -53,8 +55,8 @@ class Certificate(NamedTuple):
     lower, upper : float
         Titsias' bound, which belongs to the q(f) that predicts, and the upper bound.
     wrap_error : float
-        max |k_P(τ) − k(τ)|/k(0) over lags within the data: the exact posterior meant here is that of
-        the prior k_P.
+        max |k_P(τ) − k(τ)|/k(0) over lags within the data: the exact posterior meant here is that
+        of the prior k_P.
     """
 
     lower: float
@@ -63,7 +65,7 @@ class Certificate(NamedTuple):
 
     @property
     def gap(self) -> float:
-        """upper − lower ≥ KL(q‖p), in nats."""
+        """Upper − lower ≥ KL(q‖p), in nats."""
         return max(self.upper - self.lower, 0.0)
 
     @property
@@ -99,7 +101,7 @@ def factorise(
 def factorise_in_place(scaled_gram: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the lower Cholesky factor of I + `scaled_gram`, which it overwrites."""
     np.einsum("ii->i", scaled_gram)[:] += 1
-    chol, info = lapack.dpotrf(scaled_gram, lower=1, overwrite_a=1, clean=1)
+    chol, info = potrf(scaled_gram, lower=1, overwrite_a=1, clean=1)
     if info != 0 or np.min(np.einsum("ii->i", chol)) ** 2 < SMALLEST_PIVOT:
         raise PrecisionError(
             "The noise variance is too small, relative to the signal and the number of rows, for "
@@ -110,12 +112,12 @@ def factorise_in_place(scaled_gram: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def whiten(chol: NDArray[np.float64], vectors: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return L⁻¹ v for each column v."""
-    return lapack.dtrtrs(chol, np.asfortranarray(vectors), lower=1)[0]
+    return trtrs(chol, np.asfortranarray(vectors), lower=1)[0]
 
 
 def unwhiten(chol: NDArray[np.float64], vectors: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return L⁻ᵀ v for each column v."""
-    return lapack.dtrtrs(chol, np.asfortranarray(vectors), lower=1, trans=1)[0]
+    return trtrs(chol, np.asfortranarray(vectors), lower=1, trans=1)[0]
 
 
 def projected_bound(

@@ -1,7 +1,7 @@
 """From statistics to a fitted model: starts, limits, growth of the feature set, and a status.
 
-Nothing here sees the rows. The parameters are logarithms, and since B has eigenvalues ≥ 1 no step can
-meet a NaN.
+Nothing here sees the rows. The parameters are logarithms, and since B has eigenvalues ≥ 1 no step
+can meet a NaN.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ ALLOWED_TRACE = 0.005
 #: The smallest noise variance, relative to the variance of the targets.
 NOISE_FLOOR = 1e-9
 
-# Limits of parameters in units where the targets have variance one; lengthscales have their own, and
-# any other parameter may move by a factor of four from its start.
+# Limits of parameters in units where the targets have variance one; lengthscales have their own,
+# and any other parameter may move by a factor of four from its start.
 _LIMITS = {
     "variance": (1e-6, 1e5),
     "weights": (1e-6, 1e5),
@@ -145,9 +145,7 @@ class Fitter:
         """Return the fit from the best of some starting values."""
         if not self.settings.learn:
             return self._finish(starts[0], None)
-        first = min(
-            FIRST_FEATURES[self.statistics.lattice.num_dims], self.settings.most_features
-        )
+        first = min(FIRST_FEATURES[self.statistics.lattice.num_dims], self.settings.most_features)
         stage = self._first_stage(starts, first)
         target = self._wanted_features(stage.best)
         if target > 4 * first:
@@ -177,7 +175,7 @@ class Fitter:
         return best
 
     def _scores(self, starts: list[Start], num_features: int) -> list[float]:
-        """Return the bound at each start, within its limits; −∞ where precision does not suffice."""
+        """Return the bound at each start, within its limits; −∞ where precision fails."""
         scores, objectives = [], {}
         for start in starts:
             if start.shape not in objectives:
@@ -217,9 +215,7 @@ class Fitter:
             )
             if found.converged or self.settings.late():
                 return found
-            return search(
-                value_and_gradient, found.x, lower, upper, max_iterations=25, **options
-            )
+            return search(value_and_gradient, found.x, lower, upper, max_iterations=25, **options)
 
         best = self._stage(previous.best, num_features, _HEADROOM_LAST, from_curvature)
         for _ in range(3):
@@ -420,13 +416,11 @@ class Fitter:
                 "domain holds: give a larger `domain` or another mean function if that matters."
             )
         if self.settings.learn and best.noise_variance <= 1.01 * self._noise_floor:
-            parts.append(
-                "The noise variance ended at the smallest that double precision resolves."
-            )
+            parts.append("The noise variance ended at the smallest that double precision resolves.")
         if certificate.wrap_error > 1.05 * self.settings.wrap_tolerance:
             parts.append(
-                f"The prior's period is short for the kernel (error {certificate.wrap_error:.1e} of "
-                "its variance): give a larger `domain`."
+                "The prior's period is short for the kernel (error "
+                f"{certificate.wrap_error:.1e} of its variance): give a larger `domain`."
             )
         return " ".join(parts)
 

@@ -1,7 +1,7 @@
 r"""The one-pass tightened bound of lattice features and its gradient in closed form.
 
-The amplitudes a_i (prior variances of the columns) enter A and b as √a_i √a_j T_ij and √a_i t_i, and
-the gradient needs the posterior's second moments only, with m = B⁻¹b/σ²:
+The amplitudes a_i (prior variances of the columns) enter A and b as √a_i √a_j T_ij and √a_i t_i.
+The gradient needs the posterior's second moments only, with m = B⁻¹b/σ²:
 
     ∂L/∂log a_i = ½ (m_i² + (B⁻¹)_ii − 1)
     ∂L/∂log σ² = ½ Σ_i (1 − (B⁻¹)_ii) − N/2 + (yy − bᵀm)/(2σ²) − ½ mᵀm
@@ -16,9 +16,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 from numpy.typing import NDArray
-from scipy.linalg import lapack
+from scipy.linalg import get_lapack_funcs
 
 from orthogp.features import Lattice
 from orthogp.features.lattice import omega_blocks
@@ -26,9 +26,10 @@ from orthogp.inference.bounds import factorise_in_place, unwhiten, whiten
 from orthogp.inference.moments import Moments, moments_from_statistics
 from orthogp.inference.parameters import learned_slots, unpack
 from orthogp.kernels import Kernel
-from orthogp.precision import in_double
+from orthogp.precision import AnyArray, in_double
 from orthogp.statistics import FourierStatistics
 
+(trtri,) = get_lapack_funcs(("trtri",), dtype=np.float64)
 
 JACOBIAN_BLOCK = 256
 
@@ -63,9 +64,7 @@ class LatticeObjective:
         self._omegas = omega_blocks(features.lattice, features.indices, JACOBIAN_BLOCK)
         self._work: NDArray[np.float64] | None = None
 
-    def value_and_gradient(
-        self, vector: NDArray[np.float64]
-    ) -> tuple[float, NDArray[np.float64]]:
+    def value_and_gradient(self, vector: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
         """Return the bound and its gradient."""
         noise = float(np.exp(vector[-1]))
         masses, mass_jacobian, prior, prior_jacobian = self._prior(vector[:-1])
@@ -80,7 +79,7 @@ class LatticeObjective:
         projection = scaled[:, None] * self._sums.projection  # b/σ
         whitened = whiten(chol, projection)
         mean = unwhiten(chol, whitened) / np.sqrt(noise)
-        inverse = lapack.dtrtri(chol, lower=1, overwrite_c=1)[0]
+        inverse = trtri(chol, lower=1, overwrite_c=1)[0]
         inverse_diagonal = np.einsum("ki,ki->i", inverse, inverse)
 
         p, rows = self._num_targets, self._rows
@@ -144,11 +143,11 @@ class LatticeObjective:
 @in_double
 @eqx.filter_jit
 def _masses_and_jacobian(
-    log_parameters: Float[Array, " p"],
+    log_parameters: Float[AnyArray, " p"],
     kernel: Kernel,
     slots: tuple,
-    omegas: Float[Array, "s d"],
-    spacing: Float[Array, " d"],
+    omegas: Float[AnyArray, "s d"],
+    spacing: Float[AnyArray, " d"],
 ):
     def prior(vector):
         candidate = unpack(kernel, slots, vector)

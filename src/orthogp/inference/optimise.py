@@ -135,7 +135,7 @@ def curvature_at(
 def _newton_step(
     x: Vector, gradient: Vector, H: NDArray[np.float64], lower: Vector, upper: Vector
 ) -> Vector:
-    """The ascent step with coordinates held that press against their limits."""
+    """Return the ascent step, with coordinates held that press against their limits."""
     held = ((x >= upper) & (gradient > 0)) | ((x <= lower) & (gradient < 0))
     free = ~held
     step = np.zeros_like(x)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 from numpy.typing import NDArray
 
 from orthogp.kernels import Kernel
+from orthogp.precision import AnyArray
 
 
 class Slot(NamedTuple):
@@ -42,10 +43,10 @@ def pack(kernel: Kernel, slots: tuple[Slot, ...]) -> NDArray[np.float64]:
     return np.log(np.concatenate(values)) if values else np.empty(0)
 
 
-def unpack(kernel: Kernel, slots: tuple[Slot, ...], vector: Float[Array, " p"]) -> Kernel:
+def unpack(kernel: Kernel, slots: tuple[Slot, ...], vector: Float[AnyArray, " p"]) -> Kernel:
     """Return the kernel with its learned parameters set to exp(vector); the inverse of `pack`."""
     exp = np.exp if isinstance(vector, np.ndarray) else jnp.exp
-    changes: dict[int, dict[str, Float[Array, "..."]]] = {}
+    changes: dict[int, dict[str, Any]] = {}
     start = 0
     for slot in slots:
         values = exp(vector[start : start + slot.size]).reshape(slot.shape)

@@ -4,8 +4,8 @@ The coefficients z of the cosines, sines and covariates have the posterior
 
     z ~ N(D B⁻¹ b/σ², D B⁻¹ D),   D = diag(√a), a their prior variances
 
-and f is their series plus an independent residual of variance k(0) − Σ mass. Everything here is in the
-units of the statistics' targets.
+and f is their series plus an independent residual of variance k(0) − Σ mass. Everything here is in
+the units of the statistics' targets.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 from numpy.typing import NDArray
-from scipy.linalg import lapack
+from scipy.linalg import get_lapack_funcs
 
 from orthogp.errors import InputError, OutOfDomainWarning
 from orthogp.features import Lattice
@@ -30,10 +30,11 @@ from orthogp.inference.moments import Moments
 from orthogp.inference.residual import unseen_modes
 from orthogp.inference.series import Blocks, SeriesBox
 from orthogp.kernels import Kernel
-from orthogp.precision import in_double
+from orthogp.precision import AnyArray, in_double
 from orthogp.statistics import FrequencyLattice
 from orthogp.statistics.nufft import evaluate_series
 
+(potri,) = get_lapack_funcs(("potri",), dtype=np.float64)
 
 NEGLIGIBLE_SHARE = 1e-9
 
@@ -57,7 +58,7 @@ class Domain(NamedTuple):
             np.all(X.min(axis=0) >= self.lower) and np.all(X.max(axis=0) <= self.upper)
         ):
             return None
-        return np.any((X < self.lower) | (X > self.upper), axis=1)
+        return np.any((self.lower > X) | (self.upper < X), axis=1)
 
 
 class FunctionDraws:
@@ -190,7 +191,9 @@ class Posterior:
         omega = self.features.omegas[:, dim]
         blocks = Blocks.split(self._excess_covariance, s).differentiated(omega)
         series = [self._box.quadratic(self.features.indices, blocks)]
-        series += [self._derivative_series(self._coefficient_mean[:, j], dim) for j in range(num_targets)]
+        series += [
+            self._derivative_series(self._coefficient_mean[:, j], dim) for j in range(num_targets)
+        ]
         slope_mean, slope_variance = np.zeros(num_targets), 0.0
         if self.features.mean.slope_variance:
             slope = 2 * s - 1 + dim
@@ -207,8 +210,8 @@ class Posterior:
     def integral(self, lower: NDArray, upper: NDArray) -> Gaussian:
         """Return mean and variance of ∫ f over boxes [lower_n, upper_n], (n, d) each.
 
-        The modes beyond the lattice's extent enter with their largest possible share, so the variance
-        errs on the large side.
+        The modes beyond the lattice's extent enter with their largest possible share, so the
+        variance errs on the large side.
         """
         lower = np.atleast_2d(np.asarray(lower, dtype=np.float64))
         upper = np.atleast_2d(np.asarray(upper, dtype=np.float64))
@@ -232,23 +235,23 @@ class Posterior:
         unseen = _box_integrals(self.features.lattice, indices, lower, upper)
         largest = volume**2
         for d in range(lower.shape[1]):
-            # |∫ e^{iωx}| ≤ 2/ω along an axis where ω lies beyond the extent; the mildest axis decides.
+            # |∫ e^{iωx}| ≤ 2/ω along an axis where ω lies beyond the extent; the mildest decides.
             edge = self.features.lattice.spacing[d] * (self.features.lattice.extent[d] + 1)
             others = np.delete(upper - lower, d, axis=1).prod(axis=1)
             axis_bound = (np.minimum(2 / edge, upper[:, d] - lower[:, d]) * others) ** 2
             largest = axis_bound if d == 0 else np.maximum(largest, axis_bound)
-        variance = (
-            np.sum(whitened**2, axis=0) + 2 * np.abs(unseen) ** 2 @ masses + beyond * largest
+        variance = np.sum(whitened**2, axis=0) + 2 * np.abs(unseen) ** 2 @ masses + beyond * largest
+        return Gaussian(
+            (weights[:, : 2 * s - 1 + self._num_slopes]) @ self._coefficient_mean, variance
         )
-        return Gaussian((weights[:, : 2 * s - 1 + self._num_slopes]) @ self._coefficient_mean, variance)
 
     # ------------------------------------------------------------------ draws
 
     def draw(self, num_draws: int, rng: np.random.Generator) -> FunctionDraws:
         """Return functions drawn from q(f).
 
-        The features are drawn from q(u), the lattice's other modes from the prior, of which they are
-        independent. Modes beyond the lattice's extent, and those that together carry less than
+        The features are drawn from q(u), the lattice's other modes from the prior, of which they
+        are independent. Modes beyond the lattice's extent, and those that together carry less than
         `NEGLIGIBLE_SHARE` of the prior variance, are left out.
         """
         m, num_targets = self.mean.shape
@@ -290,7 +293,7 @@ class Posterior:
 
     @cached_property
     def _coefficient_covariance(self) -> NDArray[np.float64]:
-        inverse = lapack.dpotri(self.chol, lower=1)[0]
+        inverse = potri(self.chol, lower=1)[0]
         inverse = np.tril(inverse) + np.tril(inverse, -1).T
         return self._amplitudes[:, None] * inverse * self._amplitudes
 
@@ -336,9 +339,7 @@ class Posterior:
         s = len(self.features.indices)
         omega = self.features.omegas[:, dim]
         sines = np.concatenate([[0.0], coefficients[s : 2 * s - 1]])
-        return self._box.function(
-            self.features.indices, omega * sines, -omega * coefficients[:s]
-        )
+        return self._box.function(self.features.indices, omega * sines, -omega * coefficients[:s])
 
     def _evaluate(self, series: NDArray[np.complex128], X: NDArray) -> NDArray[np.float64]:
         return evaluate_series(series, self.features.lattice, X, num_threads=self.num_threads)
@@ -346,7 +347,7 @@ class Posterior:
     def _features_outside(self, X: NDArray) -> tuple[NDArray[np.float64], float]:
         """Return features of the mean function alone, and the offset's variance beyond them.
 
-        Mode zero is the offset plus the process's own mean; given its value, the offset is Gaussian.
+        Mode zero is the offset plus the process's own mean; given it, the offset is Gaussian.
         """
         offset_variance = self.features.mean.offset_variance
         Phi = np.zeros((len(X), self.features.num_features))
@@ -412,9 +413,9 @@ def _matrix(kernel: Kernel, X: NDArray) -> NDArray[np.float64]:
 @in_double
 @eqx.filter_jit
 def _pairwise(
-    kernel: Kernel, X: Float[Array, "n d"], period: Float[Array, " d"] | None
-) -> Float[Array, "n n"]:
-    def covariance(lag: Float[Array, " d"]) -> Float[Array, ""]:
+    kernel: Kernel, X: Float[AnyArray, "n d"], period: Float[AnyArray, " d"] | None
+) -> Float[AnyArray, "n n"]:
+    def covariance(lag: Float[AnyArray, " d"]) -> Float[AnyArray, ""]:
         return kernel.k(lag) if period is None else kernel.wrapped(lag, jnp.asarray(period))
 
     points = jnp.asarray(X)

@@ -1,13 +1,13 @@
 r"""What the features leave out, measured on the data: a sharp upper bound on log p(y).
 
-Write K − Q = R + R', R from the modes within the lattice's extent that are not features, R' from those
-beyond. For any v, yᵀ(K + σ²I)⁻¹y ≥ 2vᵀy − vᵀ(K + σ²I)v. With α = σ² + t', t' ≥ λ_max(R'), and
+Write K − Q = R + R', R from the modes within the lattice's extent that are not features, R' from
+those beyond. For any v, yᵀ(K + σ²I)⁻¹y ≥ 2vᵀy − vᵀ(K + σ²I)v. With α = σ² + t', t' ≥ λ_max(R'), and
 v = (Q + αI)⁻¹y, the residual of the fit over α,
 
     yᵀ(K + σ²I)⁻¹y ≥ yᵀ(Q + αI)⁻¹y − vᵀRv,      vᵀRv = Σ_t mass_t |Σ_n v_n e^{iω_t·x_n}|²
 
-and the inner sums are in the statistics. Where the residual is noise this costs about as much as the
-trace term, while t ≥ λ_max(K − Q) alone costs N times more.
+and the inner sums are in the statistics. Where the residual is noise this costs about as much as
+the trace term, while t ≥ λ_max(K − Q) alone costs N times more.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def residual_norm(
 ) -> float:
     r"""Return a bound on λ_max of the modes at `indices`, by Gershgorin's theorem.
 
-        λ_max ≤ max_t Σ_{t'} mass_t' |point_sums[t − t']|
+    λ_max ≤ max_t Σ_{t'} mass_t' |point_sums[t − t']|
     """
     if len(indices) == 0:
         return 0.0

@@ -72,7 +72,7 @@ def strongest_period(statistics: FourierStatistics) -> float:
 
 
 def _extent_of(statistics: FourierStatistics) -> float:
-    """The data's extent from the first zero of its transform: 2π/extent for even data."""
+    """Return the data's extent by the first zero of its transform, 2π/extent for even data."""
     middle = 2 * statistics.lattice.extent
     along = np.abs(statistics.point_sums[(slice(middle[0], None), *middle[1:])])
     below = np.flatnonzero(along < 0.2 * along[0])
@@ -94,9 +94,7 @@ def _with_variance(kernel: Kernel, total: float) -> Kernel:
         return kernel
     factor = max(total - held, 0.1 * total) / free
     return kernel.with_primitives(
-        primitive
-        if {"variance", "weights"} & set(primitive.fixed)
-        else primitive.scaled(factor)
+        primitive if {"variance", "weights"} & set(primitive.fixed) else primitive.scaled(factor)
         for primitive, _ in kernel.primitives()
     )
 

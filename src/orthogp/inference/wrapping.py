@@ -2,9 +2,9 @@ r"""How long the period must be: the error of the wrapped prior over the data.
 
     ε = max |k_P(τ) − k(τ)| / k(0)   over lags τ within the data's extent
 
-The statistics hold a fine lattice, of long period. A coarser one (a decimation) needs fewer features;
-the coarsest whose ε stays below the tolerance is used, and lengthscales are bounded by what even the
-finest can hold.
+The statistics hold a fine lattice, of long period. A coarser one (a decimation) needs fewer
+features; the coarsest whose ε stays below the tolerance is used, and lengthscales are bounded by
+what even the finest can hold.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 from numpy.typing import NDArray
 
 from orthogp.inference.parameters import Slot
 from orthogp.kernels import Kernel
-from orthogp.precision import in_double
+from orthogp.precision import AnyArray, in_double
 from orthogp.statistics import FrequencyLattice
 
 # Fractions of the extent at which the error is looked at. It grows towards the largest lag, except
@@ -32,9 +32,7 @@ _BLOCK = 128
 _STRETCHES = 2.0 ** (np.arange(-6 * 12, 8 * 12 + 1) / 12)
 
 
-def wrap_error(
-    kernel: Kernel, period: NDArray[np.float64], width: NDArray[np.float64]
-) -> float:
+def wrap_error(kernel: Kernel, period: NDArray[np.float64], width: NDArray[np.float64]) -> float:
     """Return ε for data that extend over `width` in each column."""
     corners = np.concatenate([np.eye(len(width)), np.ones((1, len(width)))])
     lags = (_FRACTIONS[:, None, None] * corners * width).reshape(-1, len(width))
@@ -134,9 +132,9 @@ def _deviations(
 @in_double
 @eqx.filter_jit
 def _compiled(
-    kernel: Kernel, lags: Float[Array, "n d"], periods: Float[Array, "n d"]
-) -> Float[Array, " n"]:
-    def deviation(lag: Float[Array, " d"], period: Float[Array, " d"]) -> Float[Array, ""]:
+    kernel: Kernel, lags: Float[AnyArray, "n d"], periods: Float[AnyArray, "n d"]
+) -> Float[AnyArray, " n"]:
+    def deviation(lag: Float[AnyArray, " d"], period: Float[AnyArray, " d"]) -> Float[AnyArray, ""]:
         difference = kernel.wrapped(lag, period) - kernel.k(lag)
         return jnp.abs(difference) / kernel.prior_variance()
 

@@ -27,9 +27,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
 from orthogp.errors import KernelError, check_positive
+from orthogp.precision import AnyArray
 
 # Images summed on each side when a kernel is wrapped. The period is always so long that k has
 # fallen below the wrap tolerance after one image; the second brings it to rounding.
@@ -47,40 +48,40 @@ class Kernel(eqx.Module):
     fixed: tuple[str, ...] = eqx.field(static=True, default=(), kw_only=True)
 
     @abstractmethod
-    def k(self, lag: Float[Array, " d"]) -> Float[Array, ""]:
+    def k(self, lag: Float[AnyArray, " d"]) -> Float[AnyArray, ""]:
         """Return the covariance k(τ) at one lag."""
 
     @abstractmethod
-    def spectral_density(self, omega: Float[Array, " d"]) -> Float[Array, ""]:
+    def spectral_density(self, omega: Float[AnyArray, " d"]) -> Float[AnyArray, ""]:
         """Return the spectral density S(ω) at one angular frequency."""
 
     @abstractmethod
-    def prior_variance(self) -> Float[Array, ""]:
+    def prior_variance(self) -> Float[AnyArray, ""]:
         """Return k(0)."""
 
-    def derivative_variance(self, num_dims: int) -> Float[Array, " d"]:
+    def derivative_variance(self, num_dims: int) -> Float[AnyArray, " d"]:
         """Return −∂²k(0)/∂τ_d² for each dimension, infinite where paths have no derivative."""
         raise KernelError(f"{type(self).__name__} does not define derivative_variance.")
 
     def mass(
-        self, omega: Float[Array, " d"], spacing: Float[Array, " d"]
-    ) -> Float[Array, ""]:
+        self, omega: Float[AnyArray, " d"], spacing: Float[AnyArray, " d"]
+    ) -> Float[AnyArray, ""]:
         """Return the prior variance of the lattice mode at ω (see the module's docstring)."""
         mass = jnp.prod(spacing) * self.spectral_density(omega)
         images = self.image_sum(jnp.zeros_like(spacing), 2 * jnp.pi / spacing)
         return jnp.where(jnp.all(omega == 0), jnp.maximum(mass - images, 0.0), mass)
 
     def image_sum(
-        self, lag: Float[Array, " d"], period: Float[Array, " d"]
-    ) -> Float[Array, ""]:
+        self, lag: Float[AnyArray, " d"], period: Float[AnyArray, " d"]
+    ) -> Float[AnyArray, ""]:
         """Return Σ_{j≠0} k(τ + jP), what wrapping adds to k(τ)."""
         shifts = range(-NUM_IMAGES, NUM_IMAGES + 1)
         images = np.array([j for j in itertools.product(shifts, repeat=lag.shape[0]) if any(j)])
         return jnp.sum(jax.vmap(lambda j: self.k(lag + j * period))(jnp.asarray(images, float)))
 
     def wrapped(
-        self, lag: Float[Array, " d"], period: Float[Array, " d"]
-    ) -> Float[Array, ""]:
+        self, lag: Float[AnyArray, " d"], period: Float[AnyArray, " d"]
+    ) -> Float[AnyArray, ""]:
         """Return k_P(τ), the covariance of the process on the lattice."""
         at_zero = self.image_sum(jnp.zeros_like(lag), period)
         return self.k(lag) + self.image_sum(lag, period) - at_zero
@@ -93,7 +94,7 @@ class Kernel(eqx.Module):
         """Return this kernel with its primitives replaced, in the order of `primitives()`."""
         return next(primitives)
 
-    def parameters(self) -> dict[str, Float[Array, "..."]]:
+    def parameters(self) -> dict[str, Float[AnyArray, "..."]]:
         """Return the array fields by name."""
         return {
             field.name: getattr(self, field.name)
@@ -130,7 +131,9 @@ class Kernel(eqx.Module):
     def on(self, *dims: int | tuple[int, ...] | list[int]) -> On:
         """Return the kernel acting on some columns of X only."""
         flat = tuple(
-            int(d) for group in dims for d in (group if isinstance(group, tuple | list) else [group])
+            int(d)
+            for group in dims
+            for d in (group if isinstance(group, tuple | list) else [group])
         )
         return On(self, flat)
 
@@ -169,27 +172,31 @@ class Sum(Kernel):
 
     terms: tuple[Kernel, ...]
 
-    def k(self, lag: Float[Array, " d"]) -> Float[Array, ""]:
+    def k(self, lag: Float[AnyArray, " d"]) -> Float[AnyArray, ""]:
         """Return Σ k_i(τ)."""
         return _total(term.k(lag) for term in self.terms)
 
-    def spectral_density(self, omega: Float[Array, " d"]) -> Float[Array, ""]:
+    def spectral_density(self, omega: Float[AnyArray, " d"]) -> Float[AnyArray, ""]:
         """Return Σ S_i(ω)."""
         return _total(term.spectral_density(omega) for term in self.terms)
 
-    def prior_variance(self) -> Float[Array, ""]:
+    def prior_variance(self) -> Float[AnyArray, ""]:
         """Return Σ k_i(0)."""
         return _total(term.prior_variance() for term in self.terms)
 
-    def derivative_variance(self, num_dims: int) -> Float[Array, " d"]:
+    def derivative_variance(self, num_dims: int) -> Float[AnyArray, " d"]:
         """Return the sum of the terms' derivative variances."""
         return _total(term.derivative_variance(num_dims) for term in self.terms)
 
-    def mass(self, omega: Float[Array, " d"], spacing: Float[Array, " d"]) -> Float[Array, ""]:
+    def mass(
+        self, omega: Float[AnyArray, " d"], spacing: Float[AnyArray, " d"]
+    ) -> Float[AnyArray, ""]:
         """Return the sum of the terms' masses."""
         return _total(term.mass(omega, spacing) for term in self.terms)
 
-    def image_sum(self, lag: Float[Array, " d"], period: Float[Array, " d"]) -> Float[Array, ""]:
+    def image_sum(
+        self, lag: Float[AnyArray, " d"], period: Float[AnyArray, " d"]
+    ) -> Float[AnyArray, ""]:
         """Return the sum of the terms' images."""
         return _total(term.image_sum(lag, period) for term in self.terms)
 
@@ -244,11 +251,11 @@ class On(Kernel):
                 "write for example kernel.on(0) or kernel.on(0, 2)."
             )
 
-    def k(self, lag: Float[Array, " d"]) -> Float[Array, ""]:
+    def k(self, lag: Float[AnyArray, " d"]) -> Float[AnyArray, ""]:
         """Return the covariance at the lag of the kernel's own columns."""
         return self.kernel.k(lag[np.array(self.dims)])
 
-    def spectral_density(self, omega: Float[Array, " d"]) -> Float[Array, ""]:
+    def spectral_density(self, omega: Float[AnyArray, " d"]) -> Float[AnyArray, ""]:
         """Return the density if the kernel sees all columns, else raise `KernelError`."""
         if len(self.dims) != omega.shape[0]:
             raise KernelError(
@@ -257,16 +264,18 @@ class On(Kernel):
             )
         return self.kernel.spectral_density(omega[np.array(self.dims)])
 
-    def prior_variance(self) -> Float[Array, ""]:
+    def prior_variance(self) -> Float[AnyArray, ""]:
         """Return k(0)."""
         return self.kernel.prior_variance()
 
-    def derivative_variance(self, num_dims: int) -> Float[Array, " d"]:
+    def derivative_variance(self, num_dims: int) -> Float[AnyArray, " d"]:
         """Return the derivative variances, zero along the other columns."""
         own = self.kernel.derivative_variance(len(self.dims))
         return jnp.zeros(num_dims).at[np.array(self.dims)].set(own)
 
-    def mass(self, omega: Float[Array, " d"], spacing: Float[Array, " d"]) -> Float[Array, ""]:
+    def mass(
+        self, omega: Float[AnyArray, " d"], spacing: Float[AnyArray, " d"]
+    ) -> Float[AnyArray, ""]:
         """Return the mass on the plane where the other frequencies vanish, zero elsewhere."""
         own = np.array(self.dims)
         others = np.array([d for d in range(omega.shape[0]) if d not in self.dims], dtype=int)
@@ -274,7 +283,9 @@ class On(Kernel):
             jnp.all(omega[others] == 0), self.kernel.mass(omega[own], spacing[own]), 0.0
         )
 
-    def image_sum(self, lag: Float[Array, " d"], period: Float[Array, " d"]) -> Float[Array, ""]:
+    def image_sum(
+        self, lag: Float[AnyArray, " d"], period: Float[AnyArray, " d"]
+    ) -> Float[AnyArray, ""]:
         """Return the images along the kernel's own columns."""
         own = np.array(self.dims)
         return self.kernel.image_sum(lag[own], period[own])
@@ -310,12 +321,12 @@ class On(Kernel):
         return f"{inner}.on({', '.join(map(str, self.dims))})"
 
 
-def _total(values: Iterator[Float[Array, "..."]]) -> Float[Array, "..."]:
+def _total(values: Iterator[Float[AnyArray, "..."]]) -> Float[AnyArray, "..."]:
     return sum(values, start=jnp.zeros(()))
 
 
-def _show(value: Float[Array, "..."]) -> str:
-    if isinstance(value, jax.core.Tracer):
+def _show(value: Float[AnyArray, "..."]) -> str:
+    if not isinstance(value, np.ndarray):
         return str(value)
     array = np.asarray(value)
     return f"{array:.4g}" if array.ndim == 0 else str(np.array2string(array, precision=4))

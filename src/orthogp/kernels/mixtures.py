@@ -5,15 +5,17 @@ Matérn and rational quadratic are Gaussians of random lengthscale λ, with g ~ 
     Matérn-ν              λ² = ℓ² g/ν,   a = ν
     rational quadratic    λ² = ℓ² α/g,   a = α
 
-The trapezoidal rule in log g converges faster than exponentially, is differentiable in a, and serves
-for Bessel functions of any real order.
+The trapezoidal rule in log g converges faster than exponentially, is differentiable in a, and
+serves for Bessel functions of any real order.
 """
 
 from __future__ import annotations
 
 import jax.numpy as jnp
 from jax.scipy.special import gammaln
-from jaxtyping import Array, Float
+from jaxtyping import Float
+
+from orthogp.precision import AnyArray
 
 # Nodes of the rule in log g: for Matérn-ν they reach far enough for ν ≥ 0.1, for the rational
 # quadratic kernel, whose every mass needs them all, for α ≥ 0.3.
@@ -25,8 +27,8 @@ _FEW_IMAGES = 0.4
 
 
 def gamma_mixture(
-    shape: Float[Array, ""], num_nodes: int
-) -> tuple[Float[Array, " q"], Float[Array, " q"]]:
+    shape: Float[AnyArray, ""], num_nodes: int
+) -> tuple[Float[AnyArray, " q"], Float[AnyArray, " q"]]:
     """Return nodes g and weights summing to one of a quadrature for Gamma(shape, 1)."""
     # The rule's error is |Γ(a + 2πi/Δ)|/Γ(a): rounding for both terms of this minimum.
     step = jnp.minimum(0.3, 0.74 / jnp.sqrt(shape))
@@ -38,8 +40,8 @@ def gamma_mixture(
 
 
 def gaussian_mass(
-    omega: Float[Array, " d"], lengthscale: Float[Array, " d"], spacing: Float[Array, " d"]
-) -> Float[Array, ""]:
+    omega: Float[AnyArray, " d"], lengthscale: Float[AnyArray, " d"], spacing: Float[AnyArray, " d"]
+) -> Float[AnyArray, ""]:
     r"""Return the mass at ω of a unit Gaussian kernel whose wrap is corrected in each dimension.
 
     With x = λ/P in one dimension, and the product over dimensions:
@@ -52,13 +54,13 @@ def gaussian_mass(
 
 
 def wrapped_gaussian(
-    lag: Float[Array, " d"], lengthscale: Float[Array, " d"], period: Float[Array, " d"]
-) -> Float[Array, ""]:
+    lag: Float[AnyArray, " d"], lengthscale: Float[AnyArray, " d"], period: Float[AnyArray, " d"]
+) -> Float[AnyArray, ""]:
     """Return Σ_t mass_t e^{iω_t·τ} for the masses of `gaussian_mass`."""
     ratio, phase = lengthscale / period, lag / period
     j = jnp.arange(1.0, 5.0)[:, None]
 
-    def bell(shift: Float[Array, "..."]) -> Float[Array, "..."]:
+    def bell(shift: Float[AnyArray, "..."]) -> Float[AnyArray, "..."]:
         return jnp.exp(-0.5 * (shift / ratio) ** 2)
 
     images = bell(phase) + jnp.sum(bell(phase + j) + bell(phase - j) - 2 * bell(j), axis=0)
@@ -67,7 +69,7 @@ def wrapped_gaussian(
     return jnp.prod(jnp.where(ratio < _FEW_IMAGES, images, series))
 
 
-def _zero_mode(ratio: Float[Array, " d"]) -> Float[Array, " d"]:
+def _zero_mode(ratio: Float[AnyArray, " d"]) -> Float[AnyArray, " d"]:
     j = jnp.arange(1.0, 5.0)[:, None]
     scale = jnp.sqrt(2 * jnp.pi) * ratio
     by_images = scale - 2 * jnp.sum(jnp.exp(-0.5 * (j / ratio) ** 2), axis=0)

@@ -7,11 +7,12 @@ from collections.abc import Callable
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
 from orthogp.errors import KernelError, check_positive
 from orthogp.kernels.base import Kernel
-from orthogp.kernels.stationary import per_column, positive, scaled_square
+from orthogp.kernels.stationary import Parameter, per_column, positive, scaled_square
+from orthogp.precision import AnyArray
 
 
 class SpectralMixture(Kernel):
@@ -27,13 +28,13 @@ class SpectralMixture(Kernel):
         Inverse widths ℓ of the bumps: the lag over which a component stays coherent.
     """
 
-    weights: Float[Array, " q"] = eqx.field(
+    weights: Parameter = eqx.field(
         converter=lambda value: np.atleast_1d(check_positive(value, "weights"))
     )
-    means: Float[Array, "q d"] = eqx.field(
+    means: Parameter = eqx.field(
         converter=lambda value: _two_dimensional(check_positive(value, "means"))
     )
-    lengthscale: Float[Array, "q d"] = eqx.field(
+    lengthscale: Parameter = eqx.field(
         converter=lambda value: _two_dimensional(check_positive(value, "lengthscale"))
     )
 
@@ -49,23 +50,23 @@ class SpectralMixture(Kernel):
                 f"got {self.means.shape} and {self.lengthscale.shape}."
             )
 
-    def k(self, lag: Float[Array, " d"]) -> Float[Array, ""]:
+    def k(self, lag: Float[AnyArray, " d"]) -> Float[AnyArray, ""]:
         """Return Σ_q w_q ∏_d exp(−½ (τ_d/ℓ_qd)²) cos(μ_qd τ_d)."""
         bells = jnp.exp(-0.5 * (lag / self.lengthscale) ** 2) * jnp.cos(self.means * lag)
         return jnp.sum(self.weights * jnp.prod(bells, axis=1))
 
-    def spectral_density(self, omega: Float[Array, " d"]) -> Float[Array, ""]:
+    def spectral_density(self, omega: Float[AnyArray, " d"]) -> Float[AnyArray, ""]:
         """Return Σ_q w_q ∏_d ½ [N(ω_d; μ_qd, ℓ_qd⁻²) + N(ω_d; −μ_qd, ℓ_qd⁻²)]."""
         above = jnp.exp(-0.5 * (self.lengthscale * (omega - self.means)) ** 2)
         below = jnp.exp(-0.5 * (self.lengthscale * (omega + self.means)) ** 2)
         bells = 0.5 * self.lengthscale / jnp.sqrt(2 * jnp.pi) * (above + below)
         return jnp.sum(self.weights * jnp.prod(bells, axis=1))
 
-    def prior_variance(self) -> Float[Array, ""]:
+    def prior_variance(self) -> Float[AnyArray, ""]:
         """Return Σ w_q."""
         return jnp.sum(self.weights)
 
-    def derivative_variance(self, num_dims: int) -> Float[Array, " d"]:
+    def derivative_variance(self, num_dims: int) -> Float[AnyArray, " d"]:
         """Return Σ_q w_q (μ_qd² + ℓ_qd⁻²)."""
         return jnp.sum(self.weights[:, None] * (self.means**2 + self.lengthscale**-2), axis=0)
 
@@ -89,21 +90,21 @@ class QuasiPeriodic(Kernel):
         Smoothness within one period; small s allows sharp shapes.
     """
 
-    variance: Float[Array, ""] = positive("variance")
-    lengthscale: Float[Array, "*d"] = positive("lengthscale")
-    period: Float[Array, ""] = positive("period")
-    shape_lengthscale: Float[Array, ""] = positive("shape_lengthscale")
+    variance: Parameter = positive("variance")
+    lengthscale: Parameter = positive("lengthscale")
+    period: Parameter = positive("period")
+    shape_lengthscale: Parameter = positive("shape_lengthscale")
 
     # Nodes of the transform that gives the periodic factor's Fourier coefficients: enough for
     # shape lengthscales down to 0.1.
     _NUM_NODES = 128
 
-    def k(self, lag: Float[Array, " d"]) -> Float[Array, ""]:
+    def k(self, lag: Float[AnyArray, " d"]) -> Float[AnyArray, ""]:
         """Return v ∏_d exp(−½ (τ_d/ℓ_d)²) exp(−2 sin²(π τ_d/p)/s²)."""
         periodic = jnp.sum(jnp.sin(jnp.pi * lag / self.period) ** 2) / self.shape_lengthscale**2
         return self.variance * jnp.exp(-0.5 * scaled_square(lag, self.lengthscale) - 2 * periodic)
 
-    def spectral_density(self, omega: Float[Array, " d"]) -> Float[Array, ""]:
+    def spectral_density(self, omega: Float[AnyArray, " d"]) -> Float[AnyArray, ""]:
         """Return v ∏_d Σ_j c_j N(ω_d; 2πj/p, ℓ_d⁻²), c_j = e^{−1/s²} I_j(1/s²)."""
         angles = 2 * jnp.pi * jnp.arange(self._NUM_NODES) / self._NUM_NODES
         shape = jnp.exp(-2 * jnp.sin(angles / 2) ** 2 / self.shape_lengthscale**2)
@@ -115,11 +116,11 @@ class QuasiPeriodic(Kernel):
         bells = lengthscale / jnp.sqrt(2 * jnp.pi) * bells
         return self.variance * jnp.prod(jnp.sum(coefficients * bells, axis=1))
 
-    def prior_variance(self) -> Float[Array, ""]:
+    def prior_variance(self) -> Float[AnyArray, ""]:
         """Return v."""
         return jnp.asarray(self.variance)
 
-    def derivative_variance(self, num_dims: int) -> Float[Array, " d"]:
+    def derivative_variance(self, num_dims: int) -> Float[AnyArray, " d"]:
         """Return v (ℓ_d⁻² + (2π/(p s))²)."""
         harmonic = (2 * jnp.pi / (self.period * self.shape_lengthscale)) ** 2
         return jnp.broadcast_to(self.variance * (self.lengthscale**-2 + harmonic), (num_dims,))
@@ -140,19 +141,19 @@ class SpectralKernel(Kernel):
         dimension only.
     """
 
-    density: Callable[[Float[Array, " d"]], Float[Array, ""]] = eqx.field(static=True)
-    covariance: Callable[[Float[Array, " d"]], Float[Array, ""]] | None = eqx.field(
+    density: Callable[[Float[AnyArray, " d"]], Float[AnyArray, ""]] = eqx.field(static=True)
+    covariance: Callable[[Float[AnyArray, " d"]], Float[AnyArray, ""]] | None = eqx.field(
         static=True, default=None
     )
-    variance: Float[Array, ""] = positive("variance")
-    lengthscale: Float[Array, "*d"] = positive("lengthscale")
+    variance: Parameter = positive("variance")
+    lengthscale: Parameter = positive("lengthscale")
 
     # The rule that stands in for a missing covariance: spacing 2π/400 repeats c after 400
     # lengthscales, and what lies beyond the last node matters near lag zero only.
     _NODE_SPACING = 2 * np.pi / 400
     _NUM_NODES = 2**14
 
-    def k(self, lag: Float[Array, " d"]) -> Float[Array, ""]:
+    def k(self, lag: Float[AnyArray, " d"]) -> Float[AnyArray, ""]:
         """Return v c(τ/ℓ)."""
         z = lag / self.lengthscale
         if self.covariance is not None:
@@ -162,12 +163,12 @@ class SpectralKernel(Kernel):
         quadrature = 2 * self._NODE_SPACING * jnp.sum(values * jnp.cos(nodes * z[0]))
         return self.variance * jnp.where(z[0] == 0, 1.0, quadrature)
 
-    def spectral_density(self, omega: Float[Array, " d"]) -> Float[Array, ""]:
+    def spectral_density(self, omega: Float[AnyArray, " d"]) -> Float[AnyArray, ""]:
         """Return v ∏ℓ_d s(ℓ∘ω)."""
         lengthscale = per_column(self.lengthscale, omega)
         return self.variance * jnp.prod(lengthscale) * self.density(lengthscale * omega)
 
-    def prior_variance(self) -> Float[Array, ""]:
+    def prior_variance(self) -> Float[AnyArray, ""]:
         """Return v."""
         return jnp.asarray(self.variance)
 
@@ -181,5 +182,5 @@ class SpectralKernel(Kernel):
             )
 
 
-def _two_dimensional(values: Float[Array, "..."]) -> Float[Array, "q d"]:
+def _two_dimensional(values: Float[AnyArray, "..."]) -> Float[AnyArray, "q d"]:
     return values.reshape(-1, 1) if values.ndim < 2 else values

@@ -5,15 +5,15 @@ Each has a `variance` v and a `lengthscale` ℓ, one number or one per input col
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import gammaln
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
-import equinox as eqx
 from orthogp.errors import check_positive
 from orthogp.kernels.base import Kernel
 from orthogp.kernels.mixtures import (
@@ -23,9 +23,16 @@ from orthogp.kernels.mixtures import (
     gaussian_mass,
     wrapped_gaussian,
 )
+from orthogp.precision import AnyArray
+
+if TYPE_CHECKING:
+    # Constructors take numbers and sequences; their converters make arrays of them.
+    Parameter = Any
+else:
+    Parameter = Float[AnyArray, "..."]
 
 
-def positive(name: str, default: float = 1.0) -> Float[Array, "..."]:
+def positive(name: str, default: float = 1.0) -> Parameter:
     """Return a dataclass field for a positive float64 parameter."""
     return eqx.field(
         default_factory=lambda: np.asarray(default, dtype=np.float64),
@@ -36,32 +43,36 @@ def positive(name: str, default: float = 1.0) -> Float[Array, "..."]:
 class RBF(Kernel):
     """The squared exponential kernel, k = v exp(−½ Σ (τ_d/ℓ_d)²)."""
 
-    variance: Float[Array, ""] = positive("variance")
-    lengthscale: Float[Array, "*d"] = positive("lengthscale")
+    variance: Parameter = positive("variance")
+    lengthscale: Parameter = positive("lengthscale")
 
-    def k(self, lag: Float[Array, " d"]) -> Float[Array, ""]:
+    def k(self, lag: Float[AnyArray, " d"]) -> Float[AnyArray, ""]:
         """Return v exp(−½ Σ (τ_d/ℓ_d)²)."""
         return self.variance * jnp.exp(-0.5 * scaled_square(lag, self.lengthscale))
 
-    def spectral_density(self, omega: Float[Array, " d"]) -> Float[Array, ""]:
+    def spectral_density(self, omega: Float[AnyArray, " d"]) -> Float[AnyArray, ""]:
         """Return v ∏ℓ_d (2π)^{−D/2} exp(−½ Σ ℓ_d² ω_d²)."""
         lengthscale = per_column(self.lengthscale, omega)
         bells = lengthscale / jnp.sqrt(2 * jnp.pi) * jnp.exp(-0.5 * (lengthscale * omega) ** 2)
         return self.variance * jnp.prod(bells)
 
-    def prior_variance(self) -> Float[Array, ""]:
+    def prior_variance(self) -> Float[AnyArray, ""]:
         """Return v."""
         return jnp.asarray(self.variance)
 
-    def derivative_variance(self, num_dims: int) -> Float[Array, " d"]:
+    def derivative_variance(self, num_dims: int) -> Float[AnyArray, " d"]:
         """Return v/ℓ_d²."""
         return jnp.broadcast_to(self.variance / self.lengthscale**2, (num_dims,))
 
-    def mass(self, omega: Float[Array, " d"], spacing: Float[Array, " d"]) -> Float[Array, ""]:
+    def mass(
+        self, omega: Float[AnyArray, " d"], spacing: Float[AnyArray, " d"]
+    ) -> Float[AnyArray, ""]:
         """Return the mass of the mode at ω; see `gaussian_mass`."""
         return self.variance * gaussian_mass(omega, per_column(self.lengthscale, omega), spacing)
 
-    def wrapped(self, lag: Float[Array, " d"], period: Float[Array, " d"]) -> Float[Array, ""]:
+    def wrapped(
+        self, lag: Float[AnyArray, " d"], period: Float[AnyArray, " d"]
+    ) -> Float[AnyArray, ""]:
         """Return k_P(τ), the sum over the lattice of the masses."""
         return self.variance * wrapped_gaussian(lag, per_column(self.lengthscale, lag), period)
 
@@ -69,25 +80,25 @@ class RBF(Kernel):
 class Matern(Kernel):
     """The Matérn kernel of any real smoothness ν > 0, learned with the rest unless fixed."""
 
-    nu: Float[Array, ""] = positive("nu", 1.5)
-    variance: Float[Array, ""] = positive("variance")
-    lengthscale: Float[Array, "*d"] = positive("lengthscale")
+    nu: Parameter = positive("nu", 1.5)
+    variance: Parameter = positive("variance")
+    lengthscale: Parameter = positive("lengthscale")
 
-    def k(self, lag: Float[Array, " d"]) -> Float[Array, ""]:
+    def k(self, lag: Float[AnyArray, " d"]) -> Float[AnyArray, ""]:
         """Return v 2^{1−ν}/Γ(ν) z^ν K_ν(z), z = √(2ν Σ (τ_d/ℓ_d)²), as a Gaussian mixture."""
         g, weights = gamma_mixture(self.nu, MATERN_NODES)
         square = scaled_square(lag, self.lengthscale)
         return self.variance * jnp.sum(weights * jnp.exp(-0.5 * self.nu * square / g))
 
-    def spectral_density(self, omega: Float[Array, " d"]) -> Float[Array, ""]:
+    def spectral_density(self, omega: Float[AnyArray, " d"]) -> Float[AnyArray, ""]:
         """Return the Matérn density; see `matern_density`."""
         return matern_density(self.nu, self.variance, self.lengthscale, omega)
 
-    def prior_variance(self) -> Float[Array, ""]:
+    def prior_variance(self) -> Float[AnyArray, ""]:
         """Return v."""
         return jnp.asarray(self.variance)
 
-    def derivative_variance(self, num_dims: int) -> Float[Array, " d"]:
+    def derivative_variance(self, num_dims: int) -> Float[AnyArray, " d"]:
         """Return v ν/((ν−1) ℓ_d²), infinite for ν ≤ 1."""
         return matern_derivative_variance(self.nu, self.variance, self.lengthscale, num_dims)
 
@@ -95,25 +106,25 @@ class Matern(Kernel):
 class _HalfIntegerMatern(Kernel):
     """A Matérn kernel of fixed half-integer smoothness, with its elementary covariance."""
 
-    variance: Float[Array, ""] = positive("variance")
-    lengthscale: Float[Array, "*d"] = positive("lengthscale")
+    variance: Parameter = positive("variance")
+    lengthscale: Parameter = positive("lengthscale")
 
     nu: ClassVar[float]
 
-    def spectral_density(self, omega: Float[Array, " d"]) -> Float[Array, ""]:
+    def spectral_density(self, omega: Float[AnyArray, " d"]) -> Float[AnyArray, ""]:
         """Return the Matérn density; see `matern_density`."""
         return matern_density(jnp.asarray(self.nu), self.variance, self.lengthscale, omega)
 
-    def prior_variance(self) -> Float[Array, ""]:
+    def prior_variance(self) -> Float[AnyArray, ""]:
         """Return v."""
         return jnp.asarray(self.variance)
 
-    def derivative_variance(self, num_dims: int) -> Float[Array, " d"]:
+    def derivative_variance(self, num_dims: int) -> Float[AnyArray, " d"]:
         """Return v ν/((ν−1) ℓ_d²), infinite for ν ≤ 1."""
         nu = jnp.asarray(self.nu)
         return matern_derivative_variance(nu, self.variance, self.lengthscale, num_dims)
 
-    def _scaled_distance(self, lag: Float[Array, " d"]) -> Float[Array, ""]:
+    def _scaled_distance(self, lag: Float[AnyArray, " d"]) -> Float[AnyArray, ""]:
         square = 2 * self.nu * scaled_square(lag, self.lengthscale)
         # The root's derivative at lag zero is infinite; its product with zero must not be NaN.
         safe = jnp.where(square > 0, square, 1.0)
@@ -125,7 +136,7 @@ class Matern12(_HalfIntegerMatern):
 
     nu = 0.5
 
-    def k(self, lag: Float[Array, " d"]) -> Float[Array, ""]:
+    def k(self, lag: Float[AnyArray, " d"]) -> Float[AnyArray, ""]:
         """Return v e^{−z}, z = √(Σ (τ_d/ℓ_d)²)."""
         return self.variance * jnp.exp(-self._scaled_distance(lag))
 
@@ -135,7 +146,7 @@ class Matern32(_HalfIntegerMatern):
 
     nu = 1.5
 
-    def k(self, lag: Float[Array, " d"]) -> Float[Array, ""]:
+    def k(self, lag: Float[AnyArray, " d"]) -> Float[AnyArray, ""]:
         """Return v (1 + z) e^{−z}, z = √(3 Σ (τ_d/ℓ_d)²)."""
         z = self._scaled_distance(lag)
         return self.variance * (1 + z) * jnp.exp(-z)
@@ -146,7 +157,7 @@ class Matern52(_HalfIntegerMatern):
 
     nu = 2.5
 
-    def k(self, lag: Float[Array, " d"]) -> Float[Array, ""]:
+    def k(self, lag: Float[AnyArray, " d"]) -> Float[AnyArray, ""]:
         """Return v (1 + z + z²/3) e^{−z}, z = √(5 Σ (τ_d/ℓ_d)²)."""
         z = self._scaled_distance(lag)
         return self.variance * (1 + z + z**2 / 3) * jnp.exp(-z)
@@ -158,43 +169,47 @@ class RationalQuadratic(Kernel):
     Its density is infinite at ω = 0 for α ≤ D/2; the corrected mass of mode 0 is finite for all α.
     """
 
-    variance: Float[Array, ""] = positive("variance")
-    lengthscale: Float[Array, "*d"] = positive("lengthscale")
-    alpha: Float[Array, ""] = positive("alpha")
+    variance: Parameter = positive("variance")
+    lengthscale: Parameter = positive("lengthscale")
+    alpha: Parameter = positive("alpha")
 
-    def k(self, lag: Float[Array, " d"]) -> Float[Array, ""]:
+    def k(self, lag: Float[AnyArray, " d"]) -> Float[AnyArray, ""]:
         """Return v (1 + Σ (τ_d/ℓ_d)²/(2α))^{−α}."""
         square = scaled_square(lag, self.lengthscale) / (2 * self.alpha)
         return self.variance * jnp.exp(-self.alpha * jnp.log1p(square))
 
-    def spectral_density(self, omega: Float[Array, " d"]) -> Float[Array, ""]:
+    def spectral_density(self, omega: Float[AnyArray, " d"]) -> Float[AnyArray, ""]:
         """Return the Gamma mixture of Gaussian densities with λ_d² = ℓ_d² α/g."""
         g, weights = gamma_mixture(self.alpha, RATIONAL_NODES)
         lengthscale = jnp.sqrt(self.alpha / g)[:, None] * per_column(self.lengthscale, omega)
         bells = lengthscale / jnp.sqrt(2 * jnp.pi) * jnp.exp(-0.5 * (lengthscale * omega) ** 2)
         return self.variance * jnp.sum(weights * jnp.prod(bells, axis=1))
 
-    def prior_variance(self) -> Float[Array, ""]:
+    def prior_variance(self) -> Float[AnyArray, ""]:
         """Return v."""
         return jnp.asarray(self.variance)
 
-    def derivative_variance(self, num_dims: int) -> Float[Array, " d"]:
+    def derivative_variance(self, num_dims: int) -> Float[AnyArray, " d"]:
         """Return v/ℓ_d²."""
         return jnp.broadcast_to(self.variance / self.lengthscale**2, (num_dims,))
 
-    def mass(self, omega: Float[Array, " d"], spacing: Float[Array, " d"]) -> Float[Array, ""]:
+    def mass(
+        self, omega: Float[AnyArray, " d"], spacing: Float[AnyArray, " d"]
+    ) -> Float[AnyArray, ""]:
         """Return the mixture of the Gaussian masses at ω."""
         return self._mixture(
             lambda lengthscale: gaussian_mass(omega, lengthscale, spacing), omega.shape[0]
         )
 
-    def wrapped(self, lag: Float[Array, " d"], period: Float[Array, " d"]) -> Float[Array, ""]:
+    def wrapped(
+        self, lag: Float[AnyArray, " d"], period: Float[AnyArray, " d"]
+    ) -> Float[AnyArray, ""]:
         """Return the mixture of the wrapped Gaussians at τ."""
         return self._mixture(
             lambda lengthscale: wrapped_gaussian(lag, lengthscale, period), lag.shape[0]
         )
 
-    def _mixture(self, of_lengthscale, num_dims: int) -> Float[Array, ""]:
+    def _mixture(self, of_lengthscale, num_dims: int) -> Float[AnyArray, ""]:
         g, weights = gamma_mixture(self.alpha, RATIONAL_NODES)
         lengthscales = jnp.sqrt(self.alpha / g)[:, None] * jnp.broadcast_to(
             self.lengthscale, (num_dims,)
@@ -203,11 +218,11 @@ class RationalQuadratic(Kernel):
 
 
 def matern_density(
-    nu: Float[Array, ""],
-    variance: Float[Array, ""],
-    lengthscale: Float[Array, "*d"],
-    omega: Float[Array, " d"],
-) -> Float[Array, ""]:
+    nu: Float[AnyArray, ""],
+    variance: Float[AnyArray, ""],
+    lengthscale: Float[AnyArray, "*d"],
+    omega: Float[AnyArray, " d"],
+) -> Float[AnyArray, ""]:
     """Return v Γ(ν+D/2)/(Γ(ν) π^{D/2}) (2ν)^ν ∏ℓ_d (2ν + Σ ℓ_d² ω_d²)^{−(ν+D/2)}."""
     half = omega.shape[0] / 2
     lengthscale = per_column(lengthscale, omega)
@@ -223,23 +238,25 @@ def matern_density(
 
 
 def matern_derivative_variance(
-    nu: Float[Array, ""],
-    variance: Float[Array, ""],
-    lengthscale: Float[Array, "*d"],
+    nu: Float[AnyArray, ""],
+    variance: Float[AnyArray, ""],
+    lengthscale: Float[AnyArray, "*d"],
     num_dims: int,
-) -> Float[Array, " d"]:
+) -> Float[AnyArray, " d"]:
     """Return v ν/((ν−1) ℓ_d²), infinite for ν ≤ 1."""
     factor = jnp.where(nu > 1, nu / jnp.where(nu > 1, nu - 1, 1.0), jnp.inf)
     return jnp.broadcast_to(variance * factor / lengthscale**2, (num_dims,))
 
 
 def per_column(
-    lengthscale: Float[Array, "*d"], like: Float[Array, " d"]
-) -> Float[Array, " d"]:
+    lengthscale: Float[AnyArray, "*d"], like: Float[AnyArray, " d"]
+) -> Float[AnyArray, " d"]:
     """Return one lengthscale per column."""
     return jnp.broadcast_to(lengthscale, like.shape)
 
 
-def scaled_square(lag: Float[Array, " d"], lengthscale: Float[Array, "*d"]) -> Float[Array, ""]:
+def scaled_square(
+    lag: Float[AnyArray, " d"], lengthscale: Float[AnyArray, "*d"]
+) -> Float[AnyArray, ""]:
     """Return Σ (τ_d/ℓ_d)²."""
     return jnp.sum((lag / lengthscale) ** 2)

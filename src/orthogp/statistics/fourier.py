@@ -100,6 +100,7 @@ class FourierStatistics:
             All available cores unless given.
         """
         X, targets, weights = _check_rows(lattice, X, y, sample_weight)
+        shift = np.asarray(target_shift, dtype=np.float64)
         num_targets = targets.shape[1]
         num_covariates = 0 if covariates is None else covariates(X[:1]).shape[1]
         num_columns = 1 + num_targets + num_covariates
@@ -114,8 +115,8 @@ class FourierStatistics:
         products = np.zeros((num_columns - 1, num_columns - 1))
         for part in chunks(len(X), chunk_rows):
             columns = np.asarray(targets[part], dtype=np.float64)
-            if np.any(target_shift):
-                columns = columns - target_shift
+            if shift.any():
+                columns = columns - shift
             if covariates is not None:
                 columns = np.concatenate([columns, covariates(X[part])], axis=1)
             if weights is None:

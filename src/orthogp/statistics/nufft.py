@@ -93,9 +93,7 @@ class ColumnSums:
         """Return the sums of each column over |t_d| ≤ 2K_d, (columns, 4K+1, …)."""
         axes = tuple(range(1, self._total.ndim))
         mirrored = np.conj(np.flip(self._total, axis=axes))
-        separated = np.stack(
-            [(self._total + mirrored) / 2, (self._total - mirrored) / 2j], axis=1
-        )
+        separated = np.stack([(self._total + mirrored) / 2, (self._total - mirrored) / 2j], axis=1)
         return separated.reshape(-1, *self._lattice.point_shape)[: self._num_columns]
 
 

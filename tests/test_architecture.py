@@ -1,0 +1,226 @@
+"""The shape of the package: where imports may point, what is public, what is documented."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import orthogp
+
+ROOT = Path(orthogp.__file__).resolve().parent
+
+# What each part may import of orthogp. Data flow from left to right; imports point to the left.
+# Parts that are not named here stand at the right end, and may import all that is named.
+ALLOWED = {
+    "errors": set(),
+    "precision": set(),
+    "kernels": {"errors", "precision"},
+    "statistics": {"errors"},
+    "features": {"errors", "precision", "kernels", "statistics"},
+    "inference": {"errors", "precision", "kernels", "statistics", "features"},
+}
+# Packages that only one file may import.
+ONE_FILE_ONLY = {
+    "finufft": "statistics/nufft.py",
+    "matplotlib": "plots.py",
+    "dask": "statistics/distributed.py",
+    "click": "cli.py",
+}
+
+FILES = sorted(ROOT.rglob("*.py"))
+MODULES = {path.relative_to(ROOT).as_posix(): ast.parse(path.read_text("utf-8")) for path in FILES}
+
+
+def part_of(file: str) -> str:
+    """The subpackage or top-level module that a file belongs to."""
+    return file.split("/")[0].removesuffix(".py")
+
+
+def only_for_type_checkers(tree: ast.Module) -> set[ast.AST]:
+    """Every node under `if TYPE_CHECKING:`."""
+    return {
+        node
+        for branch in ast.walk(tree)
+        if isinstance(branch, ast.If)
+        and isinstance(branch.test, ast.Name)
+        and branch.test.id == "TYPE_CHECKING"
+        for statement in branch.body
+        for node in ast.walk(statement)
+    }
+
+
+def imports(file: str) -> Iterator[str]:
+    """The dotted names that a file imports when it runs, also inside functions."""
+    tree = MODULES[file]
+    skipped = only_for_type_checkers(tree)
+    for node in ast.walk(tree):
+        if node in skipped:
+            continue
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{file} has a relative import in line {node.lineno}"
+            assert node.module is not None
+            if node.module == "orthogp":
+                yield from (f"orthogp.{alias.name}" for alias in node.names)
+            else:
+                yield node.module
+
+
+def test_there_is_something_to_look_at() -> None:
+    assert len(FILES) > 20
+    assert {"errors.py", "kernels/base.py", "estimators.py"} <= MODULES.keys()
+    assert "orthogp.kernels.base" in set(imports("kernels/stationary.py"))
+
+
+@pytest.mark.parametrize("file", sorted(MODULES))
+def test_imports_point_to_the_left_of_the_data_flow(file: str) -> None:
+    part = part_of(file)
+    allowed = ALLOWED.get(part)
+    if allowed is None:
+        return
+    used = {name.split(".")[1] for name in imports(file) if name.startswith("orthogp.")}
+    assert used <= allowed | {part}, f"{file} imports {sorted(used - allowed - {part})}"
+
+
+def test_nothing_but_the_package_and_the_command_line_needs_the_estimators() -> None:
+    users = {
+        part_of(file)
+        for file in MODULES
+        if any(name.startswith("orthogp.estimators") for name in imports(file))
+    }
+    assert not users & {*ALLOWED, "sketch", "validation", "report"}
+
+
+def test_modules_import_each_other_in_no_circle() -> None:
+    def module_file(name: str) -> str | None:
+        stem = "/".join(name.split(".")[1:])
+        for candidate in (f"{stem}.py", f"{stem}/__init__.py"):
+            if candidate in MODULES:
+                return candidate
+        return None
+
+    graph = {
+        file: {
+            target
+            for name in imports(file)
+            if name.startswith("orthogp.") and (target := module_file(name)) and target != file
+        }
+        for file in MODULES
+    }
+    # A package's __init__ imports its modules, which import from their siblings, not from it.
+    finished: set[str] = set()
+
+    def visit(file: str, path: tuple[str, ...]) -> None:
+        assert file not in path, " → ".join((*path[path.index(file) :], file))
+        if file not in finished:
+            for target in sorted(graph[file]):
+                visit(target, (*path, file))
+            finished.add(file)
+
+    for file in graph:
+        visit(file, ())
+
+
+@pytest.mark.parametrize(("package", "home"), ONE_FILE_ONLY.items())
+def test_optional_and_foreign_packages_have_one_home(package: str, home: str) -> None:
+    users = {file for file in MODULES if any(n.split(".")[0] == package for n in imports(file))}
+    assert users <= {home}
+
+
+def test_finufft_is_used_at_all() -> None:
+    assert "finufft" in set(imports("statistics/nufft.py"))
+
+
+def test_public_names_are_these() -> None:
+    assert sorted(orthogp.__all__) == [
+        "FitWarning",
+        "FourierStatistics",
+        "FrequencyLattice",
+        "GPRegressor",
+        "InputError",
+        "KernelError",
+        "LatticeMismatchError",
+        "OrthogpError",
+        "OutOfDomainWarning",
+        "PrecisionError",
+    ]
+    for name in orthogp.__all__:
+        assert hasattr(orthogp, name)
+
+
+def test_public_names_of_the_subpackages_are_these() -> None:
+    from orthogp import features, inference, kernels, statistics
+
+    assert set(kernels.__all__) == {
+        "KERNEL_NAMES",
+        "RBF",
+        "Kernel",
+        "Matern",
+        "Matern12",
+        "Matern32",
+        "Matern52",
+        "On",
+        "QuasiPeriodic",
+        "RationalQuadratic",
+        "SpectralKernel",
+        "SpectralMixture",
+        "Sum",
+        "from_sklearn",
+        "resolve_kernel",
+    }
+    assert set(features.__all__) == {"Features", "Lattice", "MeanPrior"}
+    assert set(statistics.__all__) == {"FourierStatistics", "FrequencyLattice", "RealSums"}
+    assert {"Bound", "Certificate", "Domain", "Moments", "Posterior"} <= set(inference.__all__)
+    for package in (kernels, features, statistics, inference):
+        for name in package.__all__:
+            assert hasattr(package, name)
+
+
+def public_definitions(
+    body: list[ast.stmt], prefix: str = ""
+) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef]]:
+    for node in body:
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            continue
+        if node.name.startswith("_"):
+            continue
+        yield prefix + node.name, node
+        if isinstance(node, ast.ClassDef):
+            yield from public_definitions(node.body, f"{prefix}{node.name}.")
+
+
+@pytest.mark.parametrize("file", sorted(MODULES))
+def test_everything_public_has_a_docstring(file: str) -> None:
+    tree = MODULES[file]
+    missing = [] if ast.get_docstring(tree) else ["the module itself"]
+    missing += [name for name, node in public_definitions(tree.body) if not ast.get_docstring(node)]
+    assert not missing
+
+
+def test_errors_are_a_tree_under_one_root() -> None:
+    from orthogp import errors
+
+    raised = {
+        name: value
+        for name, value in vars(errors).items()
+        if isinstance(value, type) and issubclass(value, BaseException)
+    }
+    for name, value in raised.items():
+        root = UserWarning if name.endswith("Warning") else orthogp.OrthogpError
+        assert issubclass(value, root)
+        assert name in str(errors.__doc__)
+        assert name in orthogp.__all__
+    assert issubclass(orthogp.InputError, ValueError)
+    assert issubclass(orthogp.KernelError, ValueError)
+    assert issubclass(orthogp.PrecisionError, ArithmeticError)
+
+
+def test_oracles_import_nothing_from_orthogp() -> None:
+    tree = ast.parse((Path(__file__).parent / "oracles.py").read_text("utf-8"))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            assert not any(alias.name.startswith("orthogp") for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert not (node.module or "").startswith(("orthogp", "tests"))
