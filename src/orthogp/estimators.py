@@ -11,12 +11,12 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
-from threadpoolctl import threadpool_limits
 
 from orthogp.errors import FitWarning, InputError
 from orthogp.inference import Domain, FunctionDraws, Gaussian, Posterior
 from orthogp.inference.fitting import MAX_FEATURES, FitSettings, Fitter, Start
 from orthogp.inference.starts import starts_for_kernel, starts_for_name
+from orthogp.inference.threads import BlasThreads, one_thread
 from orthogp.kernels import Kernel, resolve_kernel
 from orthogp.kernels.convert import KernelChoice
 from orthogp.report import summarise
@@ -201,11 +201,12 @@ class GPRegressor(RegressorMixin, BaseEstimator):
             deadline=None if self.max_seconds is None else began + self.max_seconds,
         )
         starts = self._starts(sketch, units, choice, previous)
-        with threadpool_limits(threads, user_api="blas"):
-            fit = Fitter(statistics, sketch.width, sketch.mean, settings).fit(starts)
-            # Halfway to the nearest image of the data: as far as the kernel still reaches.
-            margin = (fit.features.lattice.period - sketch.width) / 2
-            domain = Domain(sketch.extent.lower - margin, sketch.extent.upper + margin)
+        blas = BlasThreads(threads)
+        fit = Fitter(statistics, sketch.width, sketch.mean, settings, blas).fit(starts)
+        # Halfway to the nearest image of the data: as far as the kernel still reaches.
+        margin = (fit.features.lattice.period - sketch.width) / 2
+        domain = Domain(sketch.extent.lower - margin, sketch.extent.upper + margin)
+        with one_thread():
             posterior = Posterior(
                 fit.features, fit.kernel, fit.noise_variance, fit.moments, domain, threads
             )

@@ -14,8 +14,9 @@ def summarise(model: GPRegressor) -> str:
     """Return kernel, noise, features, bounds, guarantee and timings as text."""
     certificate = model.certificate_
     statistics = model.statistics_
+    columns = f"{model.n_features_in_} input column{'s' if model.n_features_in_ > 1 else ''}"
     several = len(model.target_scale_) > 1
-    lines = [f"GPRegressor: {statistics.rows:,.0f} rows, {model.n_features_in_} input columns"]
+    lines = [f"GPRegressor: {statistics.rows:,.0f} rows, {columns}"]
     if several:
         lines[0] += f", {len(model.target_scale_)} targets"
     for i, (primitive, dims) in enumerate(model.kernel_.primitives()):

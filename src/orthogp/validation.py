@@ -28,16 +28,16 @@ def check_settings(estimator: Any) -> None:
         value = getattr(estimator, name)
         if not (value is None or isinstance(value, str)) or value not in allowed:
             raise InputError(f"{name} must be one of {allowed}, got {value!r}.")
-    number: Any = estimator.num_features
-    if number != "auto" and not (isinstance(number, Integral) and number >= 1):
+    number = estimator.num_features
+    if number != "auto" and not (isinstance(number, Integral) and int(number) >= 1):
         raise InputError(f'num_features must be "auto" or a whole number ≥ 1, got {number!r}.')
-    if not (isinstance(estimator.max_features, Integral) and estimator.max_features >= 1):
+    if not (isinstance(estimator.max_features, Integral) and int(estimator.max_features) >= 1):
         raise InputError(f"max_features must be at least 1, got {estimator.max_features!r}.")
     for name in ("noise_variance", "wrap_tolerance", "max_seconds"):
         value = getattr(estimator, name)
         optional = name != "wrap_tolerance"
         if not (optional and value is None) and not (
-            isinstance(value, Real) and np.isfinite(value) and value > 0
+            isinstance(value, Real) and 0 < float(value) < np.inf
         ):
             raise InputError(f"{name} must be a positive number, got {value!r}.")
 

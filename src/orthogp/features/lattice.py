@@ -48,8 +48,9 @@ class Lattice(Features):
 
         φ = √mass_0,   √(2 mass_t) cos ω_t·(x−x₀),   √(2 mass_t) sin ω_t·(x−x₀),   √slope c_d(x)
 
-    These are orthonormal for the wrapped prior (see `orthogp.kernels.base`). The variance they leave
-    out is the same everywhere: k(0) − Σ_t mass_t. A constant mean adds its variance to mode zero.
+    These are orthonormal for the wrapped prior (see `orthogp.kernels.base`). The variance they
+    leave out is the same everywhere: k(0) − Σ_t mass_t. A constant mean adds its variance to mode
+    zero.
 
     Parameters
     ----------
@@ -139,8 +140,7 @@ class Lattice(Features):
 
 def residual_mass(kernel: Kernel, masses: NDArray[np.float64]) -> float:
     """Return the prior variance outside of a half set with these masses, never negative."""
-    total = float(np.asarray(_prior_variance(kernel)))
-    return max(total - float(masses[0] + 2 * masses[1:].sum()), 0.0)
+    return max(prior_variance(kernel) - float(masses[0] + 2 * masses[1:].sum()), 0.0)
 
 
 def lattice_masses(
@@ -175,5 +175,6 @@ def _masses(
 
 
 @in_double
-def _prior_variance(kernel: Kernel) -> Float[AnyArray, ""]:
-    return kernel.prior_variance()
+def prior_variance(kernel: Kernel) -> float:
+    """Return k(0)."""
+    return float(kernel.prior_variance())

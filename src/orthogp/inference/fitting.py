@@ -20,6 +20,8 @@ from orthogp.inference.objective import LatticeObjective
 from orthogp.inference.optimise import Maximum, curvature_at, refine, search
 from orthogp.inference.parameters import Slot, pack
 from orthogp.inference.residual import required_features, sharp_upper_bound
+from orthogp.inference.status import Ending, describe
+from orthogp.inference.threads import BlasThreads, one_thread
 from orthogp.inference.wrapping import choose_decimation, lengthscale_limits, wrap_error
 from orthogp.kernels import Kernel
 from orthogp.statistics import FourierStatistics, FrequencyLattice
@@ -28,8 +30,11 @@ from orthogp.statistics import FourierStatistics, FrequencyLattice
 MAX_FEATURES = 2000
 #: Features of the first stage, by number of input columns.
 FIRST_FEATURES = {1: 129, 2: 257, 3: 385}
+MOST_FIRST_FEATURES = 601
 #: The trace term, in nats, at which a certificate is expected to hold.
 ALLOWED_TRACE = 0.005
+#: A change of features or period that gains fewer nats than this is the last.
+SETTLED = 0.01
 #: The smallest noise variance, relative to the variance of the targets.
 NOISE_FLOOR = 1e-9
 
@@ -93,6 +98,7 @@ class Start:
     kernel: Kernel
     noise_variance: float
     shape: int = 0
+    from_user: bool = False
 
 
 @dataclass(frozen=True)
@@ -104,6 +110,11 @@ class Stage:
     objective: LatticeObjective
     at_limit: tuple[str, ...]
     searched: bool = False
+
+    @property
+    def num_features(self) -> int:
+        """The number of features."""
+        return self.objective.features.num_features
 
 
 @dataclass(frozen=True)
@@ -132,11 +143,13 @@ class Fitter:
         width: NDArray[np.float64],
         mean: MeanPrior,
         settings: FitSettings,
+        threads: BlasThreads | None = None,
     ) -> None:
         self.statistics = statistics
         self.width = width
         self.mean = mean
         self.settings = settings
+        self._threads = BlasThreads(1) if threads is None else threads
         self._num_evaluations = 0
         self._noise_floor = NOISE_FLOOR
         self._final: Stage | None = None
@@ -145,14 +158,11 @@ class Fitter:
         """Return the fit from the best of some starting values."""
         if not self.settings.learn:
             return self._finish(starts[0], None)
-        first = min(FIRST_FEATURES[self.statistics.lattice.num_dims], self.settings.most_features)
-        stage = self._first_stage(starts, first)
-        target = self._wanted_features(stage.best)
-        if target > 4 * first:
-            stage = self._later_stage(stage, int(np.sqrt(target * first)))
-            target = self._wanted_features(stage.best)
-        if target > first:
-            stage = self._later_stage(stage, target)
+        stage = self._first_stage(starts, self._first_features(starts))
+        target, present = self._wanted_features(stage.best), stage.num_features
+        if target > 4 * present:
+            stage = self._later_stage(stage, int(np.sqrt(target * present)))
+        stage = self._settle(stage)
         return self._finish(stage.best, stage)
 
     # ------------------------------------------------------------------ stages
@@ -170,9 +180,21 @@ class Fitter:
             if stage.maximum.value <= best.maximum.value:
                 break
             best = stage
-            if not self._may_lengthen(stage):
+            # A lengthscale that met its limit may go on with a longer period.
+            limited = any(name.startswith("lengthscale") for name in stage.at_limit)
+            if not limited or self._longest(stage.objective) or self.settings.late():
                 break
         return best
+
+    def _first_features(self, starts: list[Start]) -> int:
+        """Return the size of the first stage, larger for a kernel whose values ask for more.
+
+        Too few features would starve the short scales in a sum of long and short.
+        """
+        few = FIRST_FEATURES[self.statistics.lattice.num_dims]
+        if all(start.from_user for start in starts):
+            few = min(max(few, self._wanted_features(starts[0])), MOST_FIRST_FEATURES)
+        return min(few, self.settings.most_features)
 
     def _scores(self, starts: list[Start], num_features: int) -> list[float]:
         """Return the bound at each start, within its limits; −∞ where precision fails."""
@@ -217,15 +239,19 @@ class Fitter:
                 return found
             return search(value_and_gradient, found.x, lower, upper, max_iterations=25, **options)
 
-        best = self._stage(previous.best, num_features, _HEADROOM_LAST, from_curvature)
-        for _ in range(3):
-            if not self._may_lengthen(best):
+        return self._stage(previous.best, num_features, _HEADROOM_LAST, from_curvature)
+
+    def _settle(self, best: Stage) -> Stage:
+        """Refine until the period and the features chosen for the result are those it came from."""
+        for _ in range(6):
+            target = self._wanted_features(best.best)
+            stage = self._later_stage(best, target)
+            gain = stage.maximum.value - best.maximum.value
+            # More features or another period may also lose: all values bound the same quantity.
+            if gain > 0 or stage.num_features > best.num_features:
+                best = stage
+            if self.settings.late() or (gain < SETTLED and target <= best.num_features + 1):
                 break
-            stage = self._stage(best.best, num_features, _HEADROOM_LAST, from_curvature)
-            # A longer period spreads the features over a narrower band: not always a gain.
-            if stage.maximum.value <= best.maximum.value:
-                break
-            best = stage
         return best
 
     def _stage(self, start: Start, num_features: int, headroom: float, method) -> Stage:
@@ -248,7 +274,7 @@ class Fitter:
                 "No noise variance resolves these data in double precision: rescale the targets."
             )
         names = _entry_names(objective.slots)
-        near = maximum.x > upper - 1e-3
+        near = (maximum.x > upper - 1e-3) | (maximum.x < lower + 1e-3)
         stage = Stage(
             Start(objective.kernel_at(maximum.x), float(np.exp(maximum.x[-1]))),
             maximum,
@@ -256,7 +282,7 @@ class Fitter:
             tuple(
                 name
                 for name, hit in zip(names, near, strict=True)
-                if hit and name.startswith("lengthscale")
+                if hit and name != "noise_variance"
             ),
         )
         objective.release()
@@ -267,7 +293,13 @@ class Fitter:
         factors = self._decimation(start, headroom)
         statistics = self.statistics.decimate(factors)
         features = Lattice.select(start.kernel, statistics.lattice, num_features, self.mean)
-        return LatticeObjective(features, start.kernel, statistics, repeats=self.settings.repeats)
+        return LatticeObjective(
+            features,
+            start.kernel,
+            statistics,
+            repeats=self.settings.repeats,
+            threads=self._threads,
+        )
 
     def _decimation(self, start: Start, headroom: float) -> NDArray[np.int64]:
         return choose_decimation(
@@ -276,12 +308,6 @@ class Fitter:
             self.width,
             self.settings.wrap_tolerance,
             headroom,
-        )
-
-    def _may_lengthen(self, stage: Stage) -> bool:
-        """Whether a lengthscale met a limit that a longer period would lift."""
-        return bool(
-            stage.at_limit and not self._longest(stage.objective) and not self.settings.late()
         )
 
     def _longest(self, objective: LatticeObjective) -> bool:
@@ -340,7 +366,8 @@ class Fitter:
             if objective is None or objective.features.num_features < target:
                 objective = self._objective(best, target, _HEADROOM_LAST if stage else 1.0)
             moments = objective.moments(best.kernel)
-            fit = self._certified(objective, moments, best)
+            with one_thread():
+                fit = self._certified(objective, moments, best)
             m = objective.features.num_features
             wanted, available = self._certified_features(best)
             # Beyond twice the wanted number it is not the features that keep the bounds apart.
@@ -348,6 +375,25 @@ class Fitter:
             if fit.certificate.holds or m >= most - 1 or self.settings.late():
                 return fit
             target = min(2 * m, most)
+
+    def _ending(
+        self, objective: LatticeObjective, best: Start, certificate: Certificate, converged: bool
+    ) -> Ending:
+        wanted, available = self._certified_features(best)
+        settings = self.settings
+        return Ending(
+            certificate=certificate,
+            num_features=objective.features.num_features,
+            wanted_features=wanted,
+            available_features=available,
+            as_asked=settings.num_features is not None,
+            late=settings.late(),
+            converged=converged,
+            at_limit=self._final.at_limit if self._final else (),
+            longest_period=self._longest(objective),
+            noise_at_floor=settings.learn and best.noise_variance <= 1.01 * self._noise_floor,
+            wrap_tolerance=settings.wrap_tolerance,
+        )
 
     def _certified(self, objective: LatticeObjective, moments: Moments, best: Start) -> Fit:
         chol = factorise(moments.gram, best.noise_variance)
@@ -372,57 +418,10 @@ class Fitter:
             tightened=one_pass_bound(moments, best.noise_variance, chol),
             upper=upper,
             certificate=certificate,
-            status=self._status(objective, best, certificate, converged),
+            status=describe(self._ending(objective, best, certificate, converged)),
             converged=converged,
             num_evaluations=self._num_evaluations,
         )
-
-    def _status(
-        self, objective: LatticeObjective, best: Start, certificate: Certificate, converged: bool
-    ) -> str:
-        """Return sentences that say how the fit ended and what to do about it."""
-        m, gap = objective.features.num_features, f"{certificate.gap:.3g} nats"
-        parts = []
-        if certificate.holds:
-            parts.append(f"The certificate holds with {m} features.")
-        elif self.settings.num_features is not None:
-            parts.append(
-                f"The {m} features asked for leave a gap of {gap}: use more, or "
-                'num_features="auto", for a certificate.'
-            )
-        elif self.settings.late():
-            parts.append(f"The time ran out with {m} features: raise max_seconds to go on.")
-        else:
-            wanted, available = self._certified_features(best)
-            if wanted <= m:
-                parts.append(
-                    f"{m} features leave a gap of {gap}, from frequencies beyond the statistics' "
-                    "lattice: a certificate takes a smoother kernel."
-                )
-            else:
-                amount = f"more than {available}" if wanted > available else f"about {wanted}"
-                parts.append(
-                    f"{m} features leave a gap of {gap}: a certificate would take {amount}, by a "
-                    "larger max_features or a smoother kernel."
-                )
-        if not converged and not self.settings.late():
-            parts.append(
-                "Learning stopped before it settled: the hyperparameters may still move a little."
-            )
-        at_limit = self._final.at_limit if self._final else ()
-        if at_limit and self._longest(objective):
-            parts.append(
-                f"The {' and '.join(at_limit)} ended at the longest that the covered "
-                "domain holds: give a larger `domain` or another mean function if that matters."
-            )
-        if self.settings.learn and best.noise_variance <= 1.01 * self._noise_floor:
-            parts.append("The noise variance ended at the smallest that double precision resolves.")
-        if certificate.wrap_error > 1.05 * self.settings.wrap_tolerance:
-            parts.append(
-                "The prior's period is short for the kernel (error "
-                f"{certificate.wrap_error:.1e} of its variance): give a larger `domain`."
-            )
-        return " ".join(parts)
 
 
 def _vector(start: Start, objective: LatticeObjective) -> NDArray[np.float64]:

@@ -25,6 +25,7 @@ from orthogp.features.lattice import omega_blocks
 from orthogp.inference.bounds import factorise_in_place, unwhiten, whiten
 from orthogp.inference.moments import Moments, moments_from_statistics
 from orthogp.inference.parameters import learned_slots, unpack
+from orthogp.inference.threads import BlasThreads
 from orthogp.kernels import Kernel
 from orthogp.precision import AnyArray, in_double
 from orthogp.statistics import FourierStatistics
@@ -48,12 +49,14 @@ class LatticeObjective:
         statistics: FourierStatistics,
         *,
         repeats: bool = True,
+        threads: BlasThreads | None = None,
     ) -> None:
         self.features = features
         self.kernel = kernel
         self.slots = learned_slots(kernel)
         self.statistics = statistics
         self._repeats = repeats
+        self._threads = BlasThreads(1) if threads is None else threads
         self._count = statistics.count
         self._rows = statistics.count if repeats else statistics.rows
         self._log_weights = 0.0 if repeats else statistics.log_weights
@@ -74,12 +77,13 @@ class LatticeObjective:
             self._work = np.empty_like(self._sums.gram)
         np.multiply(self._sums.gram, scaled[:, None], out=self._work)
         self._work *= scaled
-        chol = factorise_in_place(self._work)
-        log_det = 2 * np.sum(np.log(np.einsum("ii->i", chol)))
         projection = scaled[:, None] * self._sums.projection  # b/σ
-        whitened = whiten(chol, projection)
-        mean = unwhiten(chol, whitened) / np.sqrt(noise)
-        inverse = trtri(chol, lower=1, overwrite_c=1)[0]
+        with self._threads.limited(len(scaled)):
+            chol = factorise_in_place(self._work)
+            log_det = 2 * np.sum(np.log(np.einsum("ii->i", chol)))
+            whitened = whiten(chol, projection)
+            mean = unwhiten(chol, whitened) / np.sqrt(noise)
+            inverse = trtri(chol, lower=1, overwrite_c=1)[0]
         inverse_diagonal = np.einsum("ki,ki->i", inverse, inverse)
 
         p, rows = self._num_targets, self._rows

@@ -29,6 +29,7 @@ from orthogp.inference.bounds import factorise, unwhiten, whiten
 from orthogp.inference.moments import Moments
 from orthogp.inference.residual import unseen_modes
 from orthogp.inference.series import Blocks, SeriesBox
+from orthogp.inference.threads import one_thread
 from orthogp.kernels import Kernel
 from orthogp.precision import AnyArray, in_double
 from orthogp.statistics import FrequencyLattice
@@ -293,7 +294,8 @@ class Posterior:
 
     @cached_property
     def _coefficient_covariance(self) -> NDArray[np.float64]:
-        inverse = potri(self.chol, lower=1)[0]
+        with one_thread():
+            inverse = potri(self.chol, lower=1)[0]
         inverse = np.tril(inverse) + np.tril(inverse, -1).T
         return self._amplitudes[:, None] * inverse * self._amplitudes
 

@@ -1,7 +1,8 @@
 r"""Posterior functions as Fourier series.
 
 A function on the lattice is α_t cos θ_t + β_t sin θ_t summed over a half set of indices, with
-θ_t = ω_t·(x−x₀). Products of two such functions are again series, with indices a − b and a + b, so a variance
+θ_t = ω_t·(x−x₀). Products of two such functions are again series, with indices a − b and a + b, so
+a variance
 
     Σ_ij V_ij basis_i(x) basis_j(x)
 

@@ -53,8 +53,8 @@ def starts_for_kernel(kernel: Kernel, noise_variance: float | None) -> list[Star
     for shape, factor in enumerate(_STRETCHES):
         shaped = kernel if factor == 1 else _stretch_learned(kernel, factor)
         for share in shares:
-            starts.append(Start(shaped, share, shape))
-            starts.append(Start(_with_variance(shaped, max(1 - share, 0.1)), share, shape))
+            scaled = _with_variance(shaped, max(1 - share, 0.1))
+            starts += [Start(start, share, shape, from_user=True) for start in (shaped, scaled)]
     return starts
 
 

@@ -16,6 +16,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import NDArray
 
+from orthogp.features.lattice import prior_variance
 from orthogp.inference.parameters import Slot
 from orthogp.kernels import Kernel
 from orthogp.precision import AnyArray, in_double
@@ -92,11 +93,13 @@ def lengthscale_limits(
     primitive, dims = primitives[slot.primitive]
     columns = np.arange(len(width)) if dims is None else np.array(dims)
     period, width = period[columns], width[columns]
+    # Errors are relative to the whole kernel's variance, as they are when the period is chosen.
+    share = prior_variance(primitive) / prior_variance(kernel)
     stretches = np.empty(len(columns))
     for d in range(len(columns)):
         periods = period / _STRETCHES[:, None]
         errors = _axis_errors(primitive, d, periods, width[d] / _STRETCHES)
-        bad = np.flatnonzero(errors > tolerance)
+        bad = np.flatnonzero(share * errors > tolerance)
         last_good = len(_STRETCHES) - 1 if len(bad) == 0 else max(bad[0] - 1, 0)
         stretches[d] = _STRETCHES[last_good]
     current = np.asarray(primitive.parameters()["lengthscale"])

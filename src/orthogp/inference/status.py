@@ -1,0 +1,79 @@
+"""How a fit ended, in words that say what to do."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from orthogp.inference.bounds import Certificate
+
+
+class Ending(NamedTuple):
+    """All that the status sentences depend on."""
+
+    certificate: Certificate
+    num_features: int
+    #: How many features a certificate would take, and how many the lattice has.
+    wanted_features: int
+    available_features: int
+    #: Whether the user set the number of features.
+    as_asked: bool
+    late: bool
+    converged: bool
+    #: Parameters that ended at a limit.
+    at_limit: tuple[str, ...]
+    longest_period: bool
+    noise_at_floor: bool
+    wrap_tolerance: float
+
+
+def describe(ending: Ending) -> str:
+    """Return one sentence for the certificate, and one for everything a user should look at."""
+    sentences = [_certificate(ending)]
+    if not ending.converged and not ending.late:
+        sentences.append(
+            "Learning stopped before it settled: the hyperparameters may still move a little."
+        )
+    lengthscales = [name for name in ending.at_limit if name.startswith("lengthscale")]
+    others = [name for name in ending.at_limit if name not in lengthscales]
+    if lengthscales and ending.longest_period:
+        sentences.append(
+            f"The {' and '.join(lengthscales)} ended at the longest that the covered domain "
+            "holds: give a larger `domain` or another mean function if that matters."
+        )
+    if others:
+        sentences.append(
+            f"The {' and '.join(others)} ended at a limit: the data ask for a simpler kernel."
+        )
+    if ending.noise_at_floor:
+        sentences.append("The noise variance ended at the smallest that double precision resolves.")
+    error = ending.certificate.wrap_error
+    if error > 1.05 * ending.wrap_tolerance:
+        sentences.append(
+            f"The prior's period is short for the kernel (error {error:.1e} of its variance): "
+            "give a larger `domain`."
+        )
+    return " ".join(sentences)
+
+
+def _certificate(ending: Ending) -> str:
+    m, gap = ending.num_features, f"{ending.certificate.gap:.3g} nats"
+    if ending.certificate.holds:
+        return f"The certificate holds with {m} features."
+    if ending.as_asked:
+        return (
+            f"The {m} features asked for leave a gap of {gap}: use more, or "
+            'num_features="auto", for a certificate.'
+        )
+    if ending.late:
+        return f"The time ran out with {m} features: raise max_seconds to go on."
+    if ending.wanted_features <= m:
+        return (
+            f"{m} features leave a gap of {gap}, from frequencies beyond the statistics' lattice: "
+            "a certificate takes a smoother kernel."
+        )
+    wanted, available = ending.wanted_features, ending.available_features
+    amount = f"more than {available}" if wanted > available else f"about {wanted}"
+    return (
+        f"{m} features leave a gap of {gap}: a certificate would take {amount}, by a larger "
+        "max_features or a smoother kernel."
+    )
