@@ -1,8 +1,8 @@
 """How many threads dense linear algebra gets.
 
-BLAS threads wait for each other by spinning. On two quiet cores two threads are 1.7 times as fast as
-one; if another process has one of the cores (a shared machine, a container with a quota), they are
-ten to fifty times slower (measured with OpenBLAS). So it is tried out rather than assumed.
+BLAS threads wait for each other by spinning. On two quiet cores two threads are 1.7 times as fast
+as one; if another process has one of the cores (a shared machine, a container with a quota), they
+are ten to fifty times slower (measured with OpenBLAS). So it is tried out rather than assumed.
 """
 
 from __future__ import annotations
