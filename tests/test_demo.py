@@ -50,8 +50,7 @@ def test_plots_are_written_and_named(text: str, out: Path) -> None:
 
 def test_co2_forecast_is_sane(text: str) -> None:
     rmse, coverage = numbers(r"with RMSE (\S+) ppm; (\d+)% of them", text)
-    # Reached: 1.3 ppm and 85 to 90%. The last value carried on gives 6.0 ppm.
-    # Carrying the last value forward misses by 6 ppm.
+    # The last value carried on gives 6.0 ppm.
     assert rmse < 3
     assert coverage > 50
     mean, half_width = numbers(r"Mean of 2013 as forecast: (\S+) ± (\S+) ppm", text)

@@ -57,16 +57,19 @@ class Certificate(NamedTuple):
     wrap_error : float
         max |k_P(τ) − k(τ)|/k(0) over lags within the data: the exact posterior meant here is that
         of the prior k_P.
+    rounding : float
+        What rounding and the transforms' tolerance may add to the difference, in nats.
     """
 
     lower: float
     upper: float
     wrap_error: float
+    rounding: float = 0.0
 
     @property
     def gap(self) -> float:
         """Upper − lower ≥ KL(q‖p), in nats."""
-        return max(self.upper - self.lower, 0.0)
+        return max(self.upper - self.lower, 0.0) + self.rounding
 
     @property
     def gamma(self) -> float:

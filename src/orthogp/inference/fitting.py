@@ -25,6 +25,7 @@ from orthogp.inference.threads import BlasThreads, one_thread
 from orthogp.inference.wrapping import choose_decimation, lengthscale_limits, wrap_error
 from orthogp.kernels import Kernel
 from orthogp.statistics import FourierStatistics, FrequencyLattice
+from orthogp.statistics.nufft import TOLERANCE
 
 #: The most features that the dense solver takes by default: about a second per stage.
 MAX_FEATURES = 2000
@@ -33,6 +34,8 @@ FIRST_FEATURES = {1: 129, 2: 257, 3: 385}
 MOST_FIRST_FEATURES = 601
 #: The trace term, in nats, at which a certificate is expected to hold.
 ALLOWED_TRACE = 0.005
+#: The relative error that bounds are credited with: ten times the transforms' tolerance.
+ROUNDING = 10 * TOLERANCE
 #: A change of features or period that gains fewer nats than this is the last.
 SETTLED = 0.01
 #: The smallest noise variance, relative to the variance of the targets.
@@ -407,7 +410,8 @@ class Fitter:
             chol,
         )
         error = wrap_error(best.kernel, objective.features.lattice.period, self.width)
-        certificate = Certificate(elbo.total, upper.total, error)
+        size = float(np.sum(moments.yy)) / (2 * best.noise_variance) + abs(elbo.complexity)
+        certificate = Certificate(elbo.total, upper.total, error, ROUNDING * size)
         converged = self._final is None or self._final.maximum.converged
         return Fit(
             kernel=best.kernel,
