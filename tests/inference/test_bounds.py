@@ -21,7 +21,12 @@ from orthogp.inference.bounds import (
     titsias_bound,
     upper_bound,
 )
-from orthogp.inference.residual import required_features, sharp_upper_bound, unseen_modes
+from orthogp.inference.residual import (
+    required_features,
+    residual_sums,
+    sharp_upper_bound,
+    unseen_modes,
+)
 from orthogp.inference.wrapping import wrap_error
 from orthogp.kernels import RBF, Kernel, Matern32
 from tests import oracles
@@ -29,6 +34,7 @@ from tests.oracles import Array
 from tests.problems import (
     DIMS,
     Rows,
+    design,
     fit,
     make_lattice,
     make_rows,
@@ -66,11 +72,12 @@ def all_bounds(
     noise: float,
     repeats: bool,
     mean: str | None,
+    coarser: int = 1,
 ) -> Bounds:
     """Every bound, and the exact value for the wrapped prior by a dense Cholesky factor."""
     num_dims = rows.num_dims
     prior = mean_prior(mean, num_dims)
-    lattice = make_lattice(num_dims, period, EXTENTS[num_dims])
+    lattice = make_lattice(num_dims, period, max(1, EXTENTS[num_dims] // coarser))
     statistics = rows.statistics(lattice, prior)
     features = Lattice.select(kernel, lattice, num_features, prior)
     moments = moments_from_statistics(features, kernel, statistics, repeats=repeats)
@@ -105,6 +112,7 @@ def all_bounds(
     period=st.floats(4.0, 9.0),
     repeats=st.booleans(),
     mean=st.sampled_from([None, "constant", "linear"]),
+    coarser=st.sampled_from([1, 4, 16]),
 )
 def test_bounds_are_ordered_around_the_exact_value(
     seed: int,
@@ -117,7 +125,9 @@ def test_bounds_are_ordered_around_the_exact_value(
     period: float,
     repeats: bool,
     mean: str | None,
+    coarser: int,
 ) -> None:
+    # Coarser lattices leave much of the prior beyond their last mode.
     entries = zoo(num_dims)
     kernel = entries[index % len(entries)].kernel
     rows = make_rows(seed, num_rows, num_dims, num_targets, "whole" if repeats else "real")
@@ -129,6 +139,7 @@ def test_bounds_are_ordered_around_the_exact_value(
         noise=10.0**log_noise,
         repeats=repeats,
         mean=mean,
+        coarser=coarser,
     ).assert_ordered()
 
 
@@ -175,6 +186,25 @@ def test_bounds_with_a_long_period_hold_for_the_kernel_itself(num_dims: int) -> 
     assert slack < 1e-4
     assert bounds.tightened <= exact + slack
     assert exact <= bounds.sharp + slack
+
+
+@pytest.mark.parametrize("num_dims", DIMS)
+@pytest.mark.parametrize("mean", [None, "linear"])
+def test_residual_sums_are_the_sums_of_what_a_function_leaves_of_the_targets(
+    num_dims: int, mean: str | None
+) -> None:
+    rows = make_rows(13, NUM_ROWS, num_dims, 2, "real")
+    prior = mean_prior(mean, num_dims)
+    lattice = make_lattice(num_dims, 5.0, {1: 6, 2: 3, 3: 2}[num_dims])
+    features = Lattice(lattice, lattice.half_indices()[::2], prior)
+    coefficients = np.random.default_rng(0).normal(size=(features.num_features, 2))
+    left = rows.precisions[:, None] * (rows.y - design(features, rows.X) @ coefficients)
+    actual = residual_sums(features, rows.statistics(lattice, prior), coefficients)
+    for j in range(2):
+        expected = oracles.trigonometric_sums(
+            rows.X, left[:, j], lattice.spacing, lattice.extent, lattice.centre
+        )
+        np.testing.assert_allclose(actual[j], expected, atol=1e-9 * np.abs(left).sum())
 
 
 def test_sharp_upper_bound_is_much_sharper_than_the_trace_bound() -> None:
