@@ -92,6 +92,15 @@ def wrapped(k: Covariance, lag: Array, period: Array, num_images: int) -> Array:
     return total
 
 
+def wrapped_and_scaled(k: Covariance, lag: Array, period: Array, num_images: int) -> Array:
+    """k(0) Σ_j k(τ + jP) / Σ_j k(jP), over |j_d| ≤ num_images."""
+    shifts = itertools.product(range(-num_images, num_images + 1), repeat=lag.shape[-1])
+    images = [np.array(j) * period for j in shifts]
+    zero = np.zeros(lag.shape[-1])
+    at_zero = sum(k(zero + shift) for shift in images)
+    return k(zero) * sum(k(lag + shift) for shift in images) / at_zero
+
+
 # ---------------------------------------------------------------------- spectra
 
 

@@ -102,7 +102,7 @@ def show_co2(path: Path, write: Write) -> Path:
     year = X[:, 0]
     early = year <= year[-1] - HELD_OUT_YEARS
     _heading(write, f"1. CO2 at Mauna Loa: {len(y):,} weeks, {int(year[0])} to {int(year[-1])}")
-    write("Kernel: trend + season + swings, of Rasmussen and Williams (orthogp.demo.co2_kernel).\n")
+    write("Kernel of Rasmussen and Williams: trend + season + swings (demo.co2_kernel).\n")
 
     model = GPRegressor(kernel=co2_kernel(), domain=(year[0], FORECAST_END))
     model.fit(X[early], y[early])

@@ -12,7 +12,7 @@ from orthogp.inference.wrapping import (
     required_period,
     wrap_error,
 )
-from orthogp.kernels import RBF, Kernel, Matern12, Matern32, RationalQuadratic
+from orthogp.kernels import RBF, Kernel, Matern12, Matern32, On, RationalQuadratic, Sum
 from orthogp.statistics import FrequencyLattice
 from tests import oracles
 from tests.problems import Entry, label, zoo
@@ -34,12 +34,16 @@ def on_axis(kernel: Kernel, axis: int, period: np.ndarray, width: np.ndarray) ->
     return wrap_error(kernel, period, narrow)
 
 
-@pytest.mark.parametrize("entry", [e for e in zoo(1) if e.local], ids=label)
+@pytest.mark.parametrize(
+    "entry", [e for e in zoo(1) if e.local and not isinstance(e.kernel, Sum | On)], ids=label
+)
 def test_wrap_error_is_the_largest_deviation_over_the_data(entry: Entry) -> None:
     width, period = 2.0, 5.0
     fractions = np.arange(1, 9) / 8
     lags = width * fractions[:, None]
-    wrapped = oracles.wrapped(entry.k, lags, np.array([period]), num_images=4)
+    by_constant = isinstance(entry.kernel, RBF | RationalQuadratic)
+    oracle = oracles.wrapped if by_constant else oracles.wrapped_and_scaled
+    wrapped = oracle(entry.k, lags, np.array([period]), num_images=4)
     expected = np.max(np.abs(wrapped - entry.k(lags))) / entry.k(np.zeros(1))
     actual = wrap_error(entry.kernel, np.array([period]), np.array([width]))
     assert actual == pytest.approx(expected, rel=1e-4, abs=1e-9)
@@ -171,10 +175,11 @@ def test_lengthscale_limits_of_a_sum_are_those_of_its_terms_on_their_columns() -
     width, period = np.array([2.0, 3.0]), np.array([10.0, 30.0])
     slots = [slot for slot in learned_slots(kernel) if slot.name == "lengthscale"]
     limits = [lengthscale_limits(kernel, slot, period, width, 1e-4) for slot in slots]
+    # Each term has half of the variance, so that its own error counts half.
     for limit, alone, column in zip(limits, (RBF(1.3, 0.4), Matern12(1.3, 0.2)), (1, 0)):
         (slot,) = (slot for slot in learned_slots(alone) if slot.name == "lengthscale")
         at = slice(column, column + 1)
-        expected = lengthscale_limits(alone, slot, period[at], width[at], 1e-4)
+        expected = lengthscale_limits(alone, slot, period[at], width[at], 2e-4)
         assert float(limit) == pytest.approx(float(expected), rel=1e-12)
 
 

@@ -137,13 +137,26 @@ def _newton_step(
 ) -> Vector:
     """Return the ascent step, with coordinates held that press against their limits."""
     held = ((x >= upper) & (gradient > 0)) | ((x <= lower) & (gradient < 0))
-    free = ~held
     step = np.zeros_like(x)
-    if free.any():
+    while not held.all():
+        free = ~held
+        step = np.zeros_like(x)
         step[free] = np.linalg.solve(H[np.ix_(free, free)], gradient[free])
+        # A correlated step may leave through a limit that the gradient does not press against.
+        leaving = free & (((x >= upper) & (step > 0)) | ((x <= lower) & (step < 0)))
+        if not leaving.any():
+            break
+        held |= leaving
+        step[:] = 0.0
     # More than a factor e in a parameter is no refinement.
     step *= min(1.0, 1.0 / max(np.max(np.abs(step)), 1e-300))
-    return np.clip(x + step, lower, upper) - x
+    clipped = np.clip(x + step, lower, upper) - x
+    if gradient @ clipped >= 0.1 * (gradient @ step):
+        return clipped
+    # Cut off at a face the step may no longer ascend; go as far as the first face instead.
+    with np.errstate(divide="ignore", invalid="ignore"):
+        room = np.where(step > 0, (upper - x) / step, (lower - x) / step)
+    return step * min(1.0, float(np.nanmin(np.where(step == 0, np.inf, room))))
 
 
 def _bfgs_update(H: NDArray[np.float64], move: Vector, change: Vector) -> NDArray[np.float64]:

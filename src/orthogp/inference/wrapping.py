@@ -27,6 +27,7 @@ from orthogp.statistics import FrequencyLattice
 _FRACTIONS = np.linspace(0.0, 1.0, 9)[1:]
 # The shortest period, relative to the data's extent.
 _SHORTEST = 1.1
+_OUT_OF_REACH = 1e6
 # Lags per compiled call.
 _BLOCK = 128
 # Fine enough that the headroom asked of a period always shows in the limits it gives.
@@ -55,9 +56,9 @@ def choose_decimation(
     for d in range(lattice.num_dims):
         largest = max(1, int(lattice.period[d] / (_SHORTEST * width[d])))
         candidates = np.arange(1, largest + 1)
-        periods = np.tile(lattice.period, (largest, 1))
-        periods[:, d] /= candidates
-        errors = _axis_errors(kernel, d, periods / headroom, np.full(largest, width[d] / headroom))
+        periods = lattice.period[d] / candidates
+        widths = np.full(largest, width[d])
+        errors = _axis_errors(kernel, d, lattice.num_dims, periods / headroom, widths / headroom)
         good = candidates[errors <= tolerance]
         factors[d] = good[-1] if len(good) else 1
     return factors
@@ -70,8 +71,9 @@ def required_period(
     ratios = 2.0 ** (np.arange(3, 8 * 16 + 1) / 16)
     period = np.empty(len(width))
     for d in range(len(width)):
-        periods = ratios[:, None] * width / headroom
-        errors = _axis_errors(kernel, d, periods, np.full(len(ratios), width[d] / headroom))
+        widths = np.full(len(ratios), width[d])
+        periods = ratios * widths
+        errors = _axis_errors(kernel, d, len(width), periods / headroom, widths / headroom)
         good = np.flatnonzero(errors <= tolerance)
         period[d] = width[d] * ratios[good[0] if len(good) else -1]
     return period
@@ -97,8 +99,8 @@ def lengthscale_limits(
     share = prior_variance(primitive) / prior_variance(kernel)
     stretches = np.empty(len(columns))
     for d in range(len(columns)):
-        periods = period / _STRETCHES[:, None]
-        errors = _axis_errors(primitive, d, periods, width[d] / _STRETCHES)
+        periods, widths = period[d] / _STRETCHES, width[d] / _STRETCHES
+        errors = _axis_errors(primitive, d, len(columns), periods, widths)
         bad = np.flatnonzero(share * errors > tolerance)
         last_good = len(_STRETCHES) - 1 if len(bad) == 0 else max(bad[0] - 1, 0)
         stretches[d] = _STRETCHES[last_good]
@@ -109,15 +111,23 @@ def lengthscale_limits(
 
 
 def _axis_errors(
-    kernel: Kernel, axis: int, periods: NDArray[np.float64], widths: NDArray[np.float64]
+    kernel: Kernel,
+    axis: int,
+    num_dims: int,
+    periods: NDArray[np.float64],
+    widths: NDArray[np.float64],
 ) -> NDArray[np.float64]:
-    """Return the largest deviation along one axis for each period and extent, (n,)."""
-    num, num_dims = periods.shape
-    lags = np.zeros((num, len(_FRACTIONS), num_dims))
+    """Return the largest deviation along one axis for each of its periods and extents, (n,).
+
+    The other axes have periods out of reach, so that their images do not count.
+    """
+    lags = np.zeros((len(periods), len(_FRACTIONS), num_dims))
     lags[:, :, axis] = widths[:, None] * _FRACTIONS
-    repeated = np.repeat(periods, len(_FRACTIONS), axis=0)
-    deviations = _deviations(kernel, lags.reshape(-1, num_dims), repeated)
-    return deviations.reshape(num, len(_FRACTIONS)).max(axis=1)
+    vectors = np.full(lags.shape, _OUT_OF_REACH * periods.max())
+    vectors[:, :, axis] = periods[:, None]
+    flat = (-1, num_dims)
+    deviations = _deviations(kernel, lags.reshape(flat), vectors.reshape(flat))
+    return deviations.reshape(len(periods), len(_FRACTIONS)).max(axis=1)
 
 
 def _deviations(

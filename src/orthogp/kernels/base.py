@@ -5,14 +5,12 @@ One convention throughout, with angular frequency ω:
     k(τ) = ∫ S(ω) e^{iω·τ} dω,      S ≥ 0 and even,      ∫ S = k(0)
 
 A process is represented on the lattice ω_t = h∘t, t ∈ Z^D, whose modes have period P = 2π/h. The
-modes carry the *masses* of the wrapped kernel less a constant,
+modes carry the *masses* of the wrapped kernel, scaled so that the prior variance is the user's:
 
-    k_P(τ) = Σ_j k(τ + jP) − Σ_{j≠0} k(jP) = Σ_t mass_t e^{iω_t·τ}
-    mass_t = h^D S(ω_t) for t ≠ 0,      mass_0 = h^D S(0) − Σ_{j≠0} k(jP)
+    k_P(τ) = c Σ_j k(τ + jP) = Σ_t mass_t e^{iω_t·τ},      mass_t = c h^D S(ω_t)
+    c = k(0)/Σ_j k(jP),      hence k_P(0) = Σ_t mass_t = k(0)
 
-Taking the images' constant out of mode 0 makes k_P(0) = k(0) exactly, so that the prior variance is
-the user's, and leaves an error of second order in the images. For scale mixtures of Gaussians (RBF,
-Matérn, rational quadratic) mass_0 stays positive for every period.
+Gaussians, and mixtures of them with heavy tails, have a better correction (`kernels/mixtures.py`).
 """
 
 from __future__ import annotations
@@ -67,9 +65,8 @@ class Kernel(eqx.Module):
         self, omega: Float[AnyArray, " d"], spacing: Float[AnyArray, " d"]
     ) -> Float[AnyArray, ""]:
         """Return the prior variance of the lattice mode at ω (see the module's docstring)."""
-        mass = jnp.prod(spacing) * self.spectral_density(omega)
-        images = self.image_sum(jnp.zeros_like(spacing), 2 * jnp.pi / spacing)
-        return jnp.where(jnp.all(omega == 0), jnp.maximum(mass - images, 0.0), mass)
+        density = self.spectral_density(omega)
+        return self._wrap_scale(2 * jnp.pi / spacing) * jnp.prod(spacing) * density
 
     def image_sum(
         self, lag: Float[AnyArray, " d"], period: Float[AnyArray, " d"]
@@ -83,8 +80,11 @@ class Kernel(eqx.Module):
         self, lag: Float[AnyArray, " d"], period: Float[AnyArray, " d"]
     ) -> Float[AnyArray, ""]:
         """Return k_P(τ), the covariance of the process on the lattice."""
-        at_zero = self.image_sum(jnp.zeros_like(lag), period)
-        return self.k(lag) + self.image_sum(lag, period) - at_zero
+        return self._wrap_scale(period) * (self.k(lag) + self.image_sum(lag, period))
+
+    def _wrap_scale(self, period: Float[AnyArray, " d"]) -> Float[AnyArray, ""]:
+        variance = self.prior_variance()
+        return variance / (variance + self.image_sum(jnp.zeros_like(period), period))
 
     def primitives(self) -> Iterator[tuple[Kernel, tuple[int, ...] | None]]:
         """Yield the kernels this one is a sum of, each with its columns (`None`: all)."""
@@ -194,11 +194,11 @@ class Sum(Kernel):
         """Return the sum of the terms' masses."""
         return _total(term.mass(omega, spacing) for term in self.terms)
 
-    def image_sum(
+    def wrapped(
         self, lag: Float[AnyArray, " d"], period: Float[AnyArray, " d"]
     ) -> Float[AnyArray, ""]:
-        """Return the sum of the terms' images."""
-        return _total(term.image_sum(lag, period) for term in self.terms)
+        """Return the sum of the wrapped terms."""
+        return _total(term.wrapped(lag, period) for term in self.terms)
 
     def primitives(self) -> Iterator[tuple[Kernel, tuple[int, ...] | None]]:
         """Yield the primitives of every term."""
@@ -283,12 +283,12 @@ class On(Kernel):
             jnp.all(omega[others] == 0), self.kernel.mass(omega[own], spacing[own]), 0.0
         )
 
-    def image_sum(
+    def wrapped(
         self, lag: Float[AnyArray, " d"], period: Float[AnyArray, " d"]
     ) -> Float[AnyArray, ""]:
-        """Return the images along the kernel's own columns."""
+        """Return the covariance wrapped along the kernel's own columns."""
         own = np.array(self.dims)
-        return self.kernel.image_sum(lag[own], period[own])
+        return self.kernel.wrapped(lag[own], period[own])
 
     def primitives(self) -> Iterator[tuple[Kernel, tuple[int, ...] | None]]:
         """Yield the inner primitives with their columns."""
