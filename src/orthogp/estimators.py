@@ -14,7 +14,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from orthogp.errors import FitWarning, InputError
 from orthogp.inference import Domain, FunctionDraws, Gaussian, Posterior
-from orthogp.inference.fitting import MAX_FEATURES, FitSettings, Fitter, Start
+from orthogp.inference.fitting import Fitter
+from orthogp.inference.settings import MAX_FEATURES, FitSettings, Start
 from orthogp.inference.starts import starts_for_kernel, starts_for_name
 from orthogp.inference.threads import BlasThreads, one_thread
 from orthogp.kernels import Kernel, resolve_kernel

@@ -6,7 +6,6 @@ can meet a NaN.
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -20,6 +19,7 @@ from orthogp.inference.objective import LatticeObjective
 from orthogp.inference.optimise import Maximum, curvature_at, refine, search
 from orthogp.inference.parameters import Slot, pack
 from orthogp.inference.residual import required_features, sharp_upper_bound
+from orthogp.inference.settings import FitSettings, Start
 from orthogp.inference.status import Ending, describe
 from orthogp.inference.threads import BlasThreads, one_thread
 from orthogp.inference.wrapping import choose_decimation, lengthscale_limits, wrap_error
@@ -27,8 +27,6 @@ from orthogp.kernels import Kernel
 from orthogp.statistics import FourierStatistics, FrequencyLattice
 from orthogp.statistics.nufft import TOLERANCE
 
-#: The most features that the dense solver takes by default: about a second per stage.
-MAX_FEATURES = 2000
 #: Features of the first stage, by number of input columns.
 FIRST_FEATURES = {1: 129, 2: 257, 3: 385}
 MOST_FIRST_FEATURES = 601
@@ -53,55 +51,6 @@ _LIMITS = {
 # How much longer lengthscales may become before the period must: generous at first, when they are
 # but guessed, and tight at the end, when every feature counts.
 _HEADROOM_FIRST, _HEADROOM_LAST = 1.5, 1.1
-
-
-@dataclass(frozen=True)
-class FitSettings:
-    """How to fit.
-
-    Attributes
-    ----------
-    num_features : int or None
-        The size of the final feature set; `None` grows it until the certificate holds or
-        `max_features` is reached.
-    learn : bool
-        Whether hyperparameters are learned.
-    wrap_tolerance : float
-        The largest relative error of the wrapped prior over the data.
-    repeats : bool
-        Whether weights count rows (else they divide the noise variance).
-    deadline : float or None
-        `time.monotonic()` at which to stop learning.
-    """
-
-    num_features: int | None = None
-    max_features: int = MAX_FEATURES
-    learn: bool = True
-    wrap_tolerance: float = 1e-4
-    repeats: bool = True
-    deadline: float | None = None
-
-    @property
-    def most_features(self) -> int:
-        """The largest feature set allowed."""
-        return self.max_features if self.num_features is None else self.num_features
-
-    def late(self) -> bool:
-        """Return whether the time is up."""
-        return self.deadline is not None and time.monotonic() > self.deadline
-
-
-@dataclass(frozen=True)
-class Start:
-    """Hyperparameters to start from.
-
-    Starts of the same `shape` differ in variances only, so that the same features suit them.
-    """
-
-    kernel: Kernel
-    noise_variance: float
-    shape: int = 0
-    from_user: bool = False
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ the units of the statistics' targets.
 
 from __future__ import annotations
 
-import warnings
 from functools import cached_property
 from typing import NamedTuple
 
@@ -22,10 +21,11 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from scipy.linalg import get_lapack_funcs
 
-from orthogp.errors import InputError, OutOfDomainWarning
+from orthogp.errors import InputError
 from orthogp.features import Lattice
 from orthogp.features.lattice import residual_mass
 from orthogp.inference.bounds import factorise, unwhiten, whiten
+from orthogp.inference.domain import Domain, show, warn_outside
 from orthogp.inference.moments import Moments
 from orthogp.inference.residual import unseen_modes
 from orthogp.inference.series import Blocks, SeriesBox
@@ -45,21 +45,6 @@ class Gaussian(NamedTuple):
 
     mean: NDArray[np.float64]
     variance: NDArray[np.float64]
-
-
-class Domain(NamedTuple):
-    """The box in which predictions are the posterior's."""
-
-    lower: NDArray[np.float64]
-    upper: NDArray[np.float64]
-
-    def outside(self, X: NDArray) -> NDArray[np.bool_] | None:
-        """Return which rows lie outside, or `None` if none does."""
-        if len(X) == 0 or (
-            np.all(X.min(axis=0) >= self.lower) and np.all(X.max(axis=0) <= self.upper)
-        ):
-            return None
-        return np.any((self.lower > X) | (self.upper < X), axis=1)
 
 
 class FunctionDraws:
@@ -281,7 +266,7 @@ class Posterior:
         if outside is not None:
             raise InputError(
                 f"{int(outside.sum())} of {len(X)} points lie outside the covered domain "
-                f"{_show(self.domain)}: fit with a larger `domain`."
+                f"{show(self.domain)}: fit with a larger `domain`."
             )
 
     @cached_property
@@ -367,22 +352,6 @@ class Posterior:
         whitened = whiten(self.chol, Phi.T)
         variance = self.prior_variance + left + np.sum(whitened**2, axis=0)
         return Gaussian(Phi @ self.mean, variance)
-
-
-def warn_outside(num_outside: int, num_rows: int, domain: Domain) -> None:
-    """Warn that predictions outside the covered domain are the prior's."""
-    warnings.warn(
-        f"{num_outside} of {num_rows} points lie outside the covered domain {_show(domain)}; "
-        "there the prediction is the prior. Fit with a larger `domain` to extrapolate further.",
-        OutOfDomainWarning,
-        stacklevel=4,
-    )
-
-
-def _show(domain: Domain) -> str:
-    return " × ".join(
-        f"[{low:.6g}, {high:.6g}]" for low, high in zip(domain.lower, domain.upper, strict=True)
-    )
 
 
 def _box_integrals(

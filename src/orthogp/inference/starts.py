@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from orthogp.inference.fitting import Start
 from orthogp.inference.parameters import stretched, with_lengthscale_per_column
+from orthogp.inference.settings import Start
 from orthogp.kernels import Kernel, QuasiPeriodic, RationalQuadratic
 from orthogp.statistics import FourierStatistics
 

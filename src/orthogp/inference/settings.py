@@ -1,0 +1,60 @@
+"""What a fit is told: its settings, and the hyperparameters to start from."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from orthogp.kernels import Kernel
+
+#: The most features that the dense solver takes by default: about a second per stage.
+MAX_FEATURES = 2000
+
+
+@dataclass(frozen=True)
+class FitSettings:
+    """How to fit.
+
+    Attributes
+    ----------
+    num_features : int or None
+        The size of the final feature set; `None` grows it until the certificate holds or
+        `max_features` is reached.
+    learn : bool
+        Whether hyperparameters are learned.
+    wrap_tolerance : float
+        The largest relative error of the wrapped prior over the data.
+    repeats : bool
+        Whether weights count rows (else they divide the noise variance).
+    deadline : float or None
+        `time.monotonic()` at which to stop learning.
+    """
+
+    num_features: int | None = None
+    max_features: int = MAX_FEATURES
+    learn: bool = True
+    wrap_tolerance: float = 1e-4
+    repeats: bool = True
+    deadline: float | None = None
+
+    @property
+    def most_features(self) -> int:
+        """The largest feature set allowed."""
+        return self.max_features if self.num_features is None else self.num_features
+
+    def late(self) -> bool:
+        """Return whether the time is up."""
+        return self.deadline is not None and time.monotonic() > self.deadline
+
+
+@dataclass(frozen=True)
+class Start:
+    """Hyperparameters to start from.
+
+    Starts of the same `shape` differ in variances only, so that the same features suit them.
+    """
+
+    kernel: Kernel
+    noise_variance: float
+    shape: int = 0
+    from_user: bool = False
