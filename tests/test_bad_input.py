@@ -44,7 +44,7 @@ def spoilt(array, *places, value=np.nan):
         (X[:1], Y[:1], "At least two rows"),
         (np.array([["a"]] * 20), Y, "must be numbers, but hold text"),
         (X, np.array(["a"] * 20), "must be numbers, but hold text|could not convert"),
-        (np.random.default_rng(0).uniform(size=(20, 4)), Y, "at most 3"),
+        (np.random.default_rng(0).uniform(size=(20, 4)), Y, "at most 3 jointly"),
         (X, None, "requires y"),
     ],
 )
@@ -101,6 +101,11 @@ def test_bad_parameters_are_refused_when_fitting(parameters, message):
 def test_lengthscales_must_be_positive_numbers(value):
     with pytest.raises(KernelError, match="lengthscale must be"):
         RBF(1.0, value)
+
+
+def test_variance_must_be_one_number():
+    with pytest.raises(KernelError, match="variance must be one number"):
+        RBF([1.0, 2.0], 0.5)
 
 
 def test_constant_targets_are_predicted_with_a_warning():

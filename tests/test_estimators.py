@@ -348,6 +348,9 @@ def test_beyond_the_covered_domain_the_prediction_is_the_prior_with_one_warning(
         mean, std = model.predict([[0.5], [40.0], [-50.0]], return_std=True)
     assert len(caught) == 1
     assert mean[1] == mean[2]
+    with pytest.warns(OutOfDomainWarning) as caught:
+        model.predict([[0.5], [40.0]], return_cov=True)
+    assert len(caught) == 1
     assert std[1] ** 2 >= float(model.kernel_.variance)
     assert std[0] < 0.1 * std[1]
 
@@ -374,6 +377,22 @@ def test_variances_are_never_negative_even_without_noise():
     _, std = model.predict(np.linspace(-0.2, 1.2, 500)[:, None], return_std=True)
     assert np.all(std >= 0)
     assert np.all(np.isfinite(std))
+
+
+def test_kernel_on_some_columns_ignores_the_others():
+    X, y, _ = waves(300, 2)
+    rng = np.random.default_rng(1)
+    wide = np.column_stack([rng.standard_normal((300, 2)), X[:, 0], np.ones(300), X[:, 1]])
+    options = {"learn": False, "noise_variance": 0.01}
+    narrow = GPRegressor(RBF(1.0, 0.3).on(0) + RBF(1.0, 0.4).on(1), **options).fit(X, y)
+    model = GPRegressor(RBF(1.0, 0.3).on(2) + RBF(1.0, 0.4).on(4), **options).fit(wide, y)
+    np.testing.assert_array_equal(model.columns_, [2, 4])
+    np.testing.assert_allclose(model.predict(wide), narrow.predict(X), atol=1e-9)
+    slope, _ = model.predict_derivative(wide, dim=4)
+    np.testing.assert_allclose(slope, narrow.predict_derivative(X, dim=1)[0], atol=1e-8)
+    assert "on column 4" in model.summary()
+    model.partial_fit(wide, y)
+    assert model.statistics_.rows == 600
 
 
 # ---------------------------------------------------------------------- around scikit-learn

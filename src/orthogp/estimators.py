@@ -12,7 +12,7 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from orthogp.errors import FitWarning, InputError
+from orthogp.errors import FitWarning, InputError, OutOfDomainWarning
 from orthogp.inference import Domain, FunctionDraws, Gaussian, Posterior
 from orthogp.inference.fitting import Fitter
 from orthogp.inference.settings import MAX_FEATURES, FitSettings, Start
@@ -24,6 +24,7 @@ from orthogp.report import summarise
 from orthogp.sketch import Sketch, Units
 from orthogp.statistics.nufft import available_threads
 from orthogp.validation import (
+    check_columns,
     check_domain,
     check_inputs,
     check_rows,
@@ -43,7 +44,8 @@ class GPRegressor(RegressorMixin, BaseEstimator):
     kernel : str, Kernel or scikit-learn kernel, default "matern32"
         A name ("rbf", "matern", "matern12", "matern32", "matern52", "rational-quadratic",
         "quasi-periodic") starts from values read off the data, with one lengthscale per column. A
-        kernel object starts from its own values, in the units of X and y.
+        kernel object starts from its own values, in the units of X and y; made by `.on(columns)`,
+        it may leave columns of X unused.
     features : {"auto", "lattice"}
         The family of inducing features.
     num_features : int or "auto"
@@ -72,6 +74,8 @@ class GPRegressor(RegressorMixin, BaseEstimator):
 
     Attributes
     ----------
+    columns_ : (d,)
+        The columns of X that the kernel acts on, at most three.
     kernel_, noise_variance_
         The learned model, in the units of X and y (several targets of different scale: in units of
         `target_scale_`).
@@ -135,18 +139,18 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         began = time.monotonic()
         choice = self._check_parameters()
         rows = check_rows(self, X, y, sample_weight, reset=True)
-        choice.kernel.check(rows.X.shape[1])
-        warn_constant_columns(self, rows.used)
+        columns = check_columns(choice.kernel, rows.X.shape[1])
+        warn_constant_columns(self, rows.used, columns)
         sketch = Sketch.begin(
-            rows,
+            rows.on(columns),
             mean=self.mean,
-            domain=check_domain(self.domain, rows.X.shape[1]),
-            kernel=None if choice.from_name else choice.kernel,
+            domain=check_domain(self.domain, len(columns)),
+            kernel=None if choice.from_name else _inner(choice.kernel, columns),
             learn=self.learn,
             wrap_tolerance=self.wrap_tolerance,
             num_threads=available_threads(self.n_jobs),
         )
-        self._learn(sketch, choice, None, began)
+        self._learn(sketch, choice, columns, None, began)
         self._one_target = rows.one_target
         return self
 
@@ -176,8 +180,11 @@ class GPRegressor(RegressorMixin, BaseEstimator):
             raise InputError(
                 f"y must have {len(self.target_scale_)} columns as before, got {rows.y.shape[1]}."
             )
-        sketch = self._sketch.updated(rows, sign, available_threads(self.n_jobs))
-        self._learn(sketch, choice, self._last, began)
+        columns = check_columns(choice.kernel, rows.X.shape[1])
+        if not np.array_equal(columns, self.columns_):
+            raise InputError("The kernel acts on other columns than before: fit again.")
+        sketch = self._sketch.updated(rows.on(columns), sign, available_threads(self.n_jobs))
+        self._learn(sketch, choice, columns, self._last, began)
         return self
 
     def _check_parameters(self) -> KernelChoice:
@@ -185,10 +192,16 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         return resolve_kernel(self.kernel)
 
     def _learn(
-        self, sketch: Sketch, choice: KernelChoice, previous: Start | None, began: float
+        self,
+        sketch: Sketch,
+        choice: KernelChoice,
+        columns: NDArray[np.int64],
+        previous: Start | None,
+        began: float,
     ) -> None:
         """Learn from the sums; the model changes only when all has gone well."""
         summed = time.monotonic()
+        choice = choice._replace(kernel=_inner(choice.kernel, columns))
         # A kernel object is in the units of y: one scale for all targets keeps its meaning.
         units = sketch.units(shared=not choice.from_name)
         statistics = sketch.standardised(units)
@@ -222,7 +235,8 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         self.target_offset_, self.target_scale_ = units.offset, units.scale
         self.posterior_, self.domain_, self.features_ = posterior, domain, fit.features
         unit = _variance_unit(units.scale)
-        self.kernel_ = fit.kernel.scaled(unit)
+        self.columns_ = columns
+        self.kernel_ = fit.kernel.scaled(unit).with_columns(dict(enumerate(columns.tolist())))
         self.noise_variance_ = fit.noise_variance * unit
         jacobian = fit.moments.rows * float(np.sum(np.log(units.scale)))
         self.elbo_ = fit.elbo.total - jacobian
@@ -276,7 +290,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         if return_std and return_cov:
             raise InputError("Ask for return_std or return_cov, not for both.")
         check_is_fitted(self, "posterior_")
-        X = check_inputs(self, X)
+        X = self._inputs(X)
         scale = self.target_scale_
         prediction = self.posterior_.predict(X)
         mean = self._shaped(prediction.mean * scale + self.target_offset_)
@@ -286,7 +300,10 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         if return_std:
             deviation = np.sqrt(prediction.variance + noise)
             return mean, self._shaped(deviation[:, None] * scale)
-        covariance = self.posterior_.covariance(X) + noise * np.eye(len(X))
+        with warnings.catch_warnings():
+            # Said once, by the mean above.
+            warnings.simplefilter("ignore", OutOfDomainWarning)
+            covariance = self.posterior_.covariance(X) + noise * np.eye(len(X))
         return mean, self._shaped(covariance[:, :, None] * scale**2)
 
     def sample_y(
@@ -294,7 +311,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
     ) -> NDArray[np.float64]:
         """Return posterior draws of f at the rows of X, (n, n_samples) or (n, p, n_samples)."""
         check_is_fitted(self, "posterior_")
-        X = check_inputs(self, X)
+        X = self._inputs(X)
         seed = self.random_state if random_state is None else random_state
         values = self.draw_functions(n_samples, seed)(X)
         values = np.moveaxis(values, 1, -1) * self.target_scale_[:, None]
@@ -312,15 +329,21 @@ class GPRegressor(RegressorMixin, BaseEstimator):
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return mean and standard deviation of ∂f/∂x_dim at the rows of X."""
         check_is_fitted(self, "posterior_")
-        return self._mean_and_std(self.posterior_.derivative(check_inputs(self, X), dim))
+        if dim not in self.columns_:
+            raise InputError(
+                f"dim must be a column that the kernel acts on ({self.columns_.tolist()}), "
+                f"got {dim}."
+            )
+        position = int(np.flatnonzero(self.columns_ == dim)[0])
+        return self._mean_and_std(self.posterior_.derivative(self._inputs(X), position))
 
     def predict_integral(
         self, lower: ArrayLike, upper: ArrayLike
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return mean and standard deviation of ∫ f over the boxes [lower_n, upper_n], (n, d)."""
+        """Return mean and standard deviation of ∫ f over boxes [lower_n, upper_n], (n, columns)."""
         check_is_fitted(self, "posterior_")
-        lower = np.asarray(lower, dtype=np.float64).reshape(-1, self.n_features_in_)
-        upper = np.asarray(upper, dtype=np.float64).reshape(-1, self.n_features_in_)
+        lower = np.asarray(lower, dtype=np.float64).reshape(-1, len(self.columns_))
+        upper = np.asarray(upper, dtype=np.float64).reshape(-1, len(self.columns_))
         volume = np.prod(upper - lower, axis=1)
         mean, std = self._mean_and_std(self.posterior_.integral(lower, upper))
         constant = self._shaped(volume[:, None] * self.target_offset_)
@@ -337,6 +360,11 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         deviation = np.sqrt(prediction.variance)[:, None] * self.target_scale_
         return self._shaped(prediction.mean * self.target_scale_), self._shaped(deviation)
 
+    def _inputs(self, X: ArrayLike) -> NDArray:
+        """Return the columns that the kernel sees."""
+        X = check_inputs(self, X)
+        return X if len(self.columns_) == X.shape[1] else X[:, self.columns_]
+
     def _shaped(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """Drop the last axis, that of the targets, if y had none."""
         return values[..., 0] if self._one_target else values
@@ -345,6 +373,11 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = True
         return tags
+
+
+def _inner(kernel: Kernel, columns: NDArray[np.int64]) -> Kernel:
+    """Return the kernel with its columns counted among those that it sees."""
+    return kernel.with_columns({int(column): i for i, column in enumerate(columns)})
 
 
 def _variance_unit(scale: NDArray[np.float64]) -> float:

@@ -38,6 +38,10 @@ class Rows(NamedTuple):
     weights: NDArray[np.float64] | None
     one_target: bool = True
 
+    def on(self, columns: NDArray[np.int64]) -> Self:
+        """Return the rows with some of the input columns only."""
+        return self if len(columns) == self.X.shape[1] else self._replace(X=self.X[:, columns])
+
     @property
     def used(self) -> NDArray:
         """The inputs of rows with positive weight."""

@@ -14,6 +14,7 @@ from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from orthogp.errors import FitWarning, InputError, check_finite
 from orthogp.inference import Domain
+from orthogp.kernels import Kernel
 from orthogp.sketch import Rows
 from orthogp.statistics.lattice import MAX_DIMS
 
@@ -80,11 +81,6 @@ def check_rows(
     check_consistent_length(X, y)
     _check_finite_columns(estimator, X)
     check_finite(y, "y")
-    if X.shape[1] > MAX_DIMS:
-        raise InputError(
-            f"X has {X.shape[1]} columns, but a joint kernel can act on at most {MAX_DIMS}: "
-            f"choose the {MAX_DIMS} columns that matter most."
-        )
     weights = None
     if sample_weight is not None:
         weights = _check_sample_weight(sample_weight, X, dtype=np.float64)
@@ -102,6 +98,18 @@ def check_rows(
     return rows
 
 
+def check_columns(kernel: Kernel, num_columns: int) -> NDArray[np.int64]:
+    """Return the columns that the kernel sees, at most three."""
+    kernel.check(num_columns)
+    columns = kernel.columns(num_columns)
+    if len(columns) > MAX_DIMS:
+        raise InputError(
+            f"The kernel acts on {len(columns)} columns, but can act on at most {MAX_DIMS} "
+            "jointly: drop columns of X, or choose those that matter by kernel.on(0, 2)."
+        )
+    return np.array(columns)
+
+
 def check_inputs(estimator: Any, X: Any) -> NDArray:
     """Return validated inputs for prediction."""
     X = _numeric(
@@ -113,9 +121,9 @@ def check_inputs(estimator: Any, X: Any) -> NDArray:
     return X
 
 
-def warn_constant_columns(estimator: Any, X: NDArray) -> None:
-    """Warn of input columns that do not vary."""
-    if constant := np.flatnonzero(X.min(axis=0) == X.max(axis=0)).tolist():
+def warn_constant_columns(estimator: Any, X: NDArray, columns: NDArray[np.int64]) -> None:
+    """Warn of the given input columns if they do not vary."""
+    if constant := [d for d in columns if X[:, d].min() == X[:, d].max()]:
         names = getattr(estimator, "feature_names_in_", None)
         shown = ", ".join(str(d) if names is None else repr(str(names[d])) for d in constant)
         warnings.warn(

@@ -106,6 +106,23 @@ def test_search_returns_the_best_point_it_saw_when_time_runs_out() -> None:
     assert not found.converged
 
 
+def test_search_returns_the_start_if_it_finds_nothing_better() -> None:
+    # A gradient that points downhill: every point tried is worse.
+    box = np.full(2, 8.0)
+    found = run_search(lambda x: (float(-np.sum(x**2)), 2 * x + 1), np.zeros(2), -box, box)
+    np.testing.assert_array_equal(found.x, 0.0)
+    assert found.value == 0.0
+
+
+def test_search_is_not_slowed_by_different_curvatures() -> None:
+    # One evaluation, one for each curvature, and a few more.
+    f = Quadratic(np.array([3.0, -0.2, 0.01]), np.diag([1.0, 1e3, 1e6]))
+    box = np.full(3, 20.0)
+    found = run_search(f, np.zeros(3), -box, box)
+    assert -found.value < 1e-3
+    assert found.num_evaluations <= 1 + 3 + 5
+
+
 def test_search_counts_every_evaluation() -> None:
     f = random_quadratic(0, 3, 2.0)
     box = np.full(3, 20.0)
@@ -145,6 +162,16 @@ def test_refine_with_a_rough_curvature_converges_all_the_same(
     found = run_refine(f, start, -box, box, error * f.H)
     assert found.converged
     assert f.offset - found.value < 1e-3
+
+
+def test_refine_learns_the_curvature_on_its_way() -> None:
+    # Told four times the curvature, steps are a quarter of what they should be: without learning,
+    # it would take a dozen steps.
+    f = Quadratic(np.array([0.5]), np.array([[1e4]]))
+    found = run_refine(f, np.zeros(1), -np.ones(1), np.ones(1), 4 * f.H)
+    assert found.converged
+    assert -found.value < 1e-3
+    assert found.num_evaluations <= 5
 
 
 @given(**problems, tightness=st.floats(0.1, 1.5))

@@ -175,6 +175,13 @@ def test_variance_is_at_least_the_residual_and_that_never_negative(
     assert np.all(variance <= prior_variance(kernel) * (1 + 1e-6) + prior.prior_variance(X))
 
 
+def test_variance_is_not_negative_where_rounding_exceeds_it() -> None:
+    # Noise of 1e-12 leaves variances of 1e-13, less than the transforms resolve.
+    rows = make_rows(0, 100, 1)
+    posterior = fit(RBF(1.3, 0.7), rows, make_lattice(1, 5.0, 20), 41, 1e-12).posterior
+    assert np.all(posterior.predict(rows.X).variance >= 0)
+
+
 @pytest.mark.parametrize(
     ("num_dims", "entry"),
     [

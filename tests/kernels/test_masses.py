@@ -183,6 +183,17 @@ def test_masses_are_never_negative_whatever_the_period(
     assert np.all(masses >= 0)
 
 
+@pytest.mark.parametrize("mean", [6.0, 6.1, 6.2, 6.3, 6.4])
+def test_masses_of_a_band_narrower_than_the_spacing_are_not_negative(mean: float) -> None:
+    # A component that stays coherent over several periods: its images are as large as itself, and
+    # of either sign.
+    kernel = SpectralMixture([1.0], [[mean]], [[50.0]])
+    lattice = FrequencyLattice(2 * np.pi / 16.0, 40)
+    masses = lattice_masses(kernel, lattice, lattice.half_indices())
+    assert np.all(np.isfinite(masses))
+    assert np.all(masses >= 0)
+
+
 @given(ratio=st.floats(0.02, 5.0), phase=st.floats(-0.5, 0.5))
 def test_gaussian_wrap_is_right_at_every_ratio_of_lengthscale_to_period(
     ratio: float, phase: float
@@ -221,10 +232,12 @@ def test_mass_gradient_is_finite_difference(num_dims: int, entry: Entry) -> None
 
 
 def test_matern12_total_mass_with_its_tail_is_the_prior_variance() -> None:
-    # The tail of h Σ S beyond the last mode is the integral beyond half a step after it.
-    ell, extent = 0.5, 2000
-    lattice = FrequencyLattice(2 * np.pi / 12.0, extent)
+    # At this period the first image is 1e-4, the second 1e-8: one alone would not do.
+    ell, extent, period = 0.5, 2000, 4.6
+    lattice = FrequencyLattice(2 * np.pi / period, extent)
     masses = lattice_masses(Matern12(1.0, ell), lattice, lattice.half_indices())
+    # The tail of h Σ S beyond the last mode is the integral beyond half a step after it, and
+    # scaling to the right variance divides by Σ_j e^{−|j|P/ℓ} = coth(P/2ℓ).
     edge = ell * lattice.spacing[0] * (extent + 0.5)
-    tail = 1 - 2 / np.pi * np.arctan(edge)
+    tail = (1 - 2 / np.pi * np.arctan(edge)) * np.tanh(period / (2 * ell))
     assert masses[0] + 2 * masses[1:].sum() + tail == pytest.approx(1.0, abs=1e-9)

@@ -23,7 +23,8 @@ class Maximum(NamedTuple):
     value: float
     num_evaluations: int
     converged: bool
-    #: Minus the second derivatives there, made positive definite, (p, p).
+    #: Minus the second derivatives, made positive definite, (p, p): after `search` those at its
+    #: start, after `refine` an estimate at its end.
     curvature: NDArray[np.float64]
 
 

@@ -84,7 +84,10 @@ class Kernel(eqx.Module):
 
     def _wrap_scale(self, period: Float[AnyArray, " d"]) -> Float[AnyArray, ""]:
         variance = self.prior_variance()
-        return variance / (variance + self.image_sum(jnp.zeros_like(period), period))
+        images = self.image_sum(jnp.zeros_like(period), period)
+        # An oscillation that outlasts the images summed here may seem to cancel k(0); its wrap
+        # error then says that the period is too short, and masses must not turn negative.
+        return variance / jnp.maximum(variance + images, 0.5 * variance)
 
     def primitives(self) -> Iterator[tuple[Kernel, tuple[int, ...] | None]]:
         """Yield the kernels this one is a sum of, each with its columns (`None`: all)."""
@@ -93,6 +96,15 @@ class Kernel(eqx.Module):
     def with_primitives(self, primitives: Iterator[Kernel]) -> Kernel:
         """Return this kernel with its primitives replaced, in the order of `primitives()`."""
         return next(primitives)
+
+    def columns(self, num_dims: int) -> tuple[int, ...]:
+        """Return the columns that the kernel sees, of `num_dims`."""
+        seen = [range(num_dims) if dims is None else dims for _, dims in self.primitives()]
+        return tuple(sorted({column for dims in seen for column in dims}))
+
+    def with_columns(self, renamed: dict[int, int]) -> Kernel:
+        """Return the kernel with the columns that `.on` names renamed."""
+        return self
 
     def parameters(self) -> dict[str, Float[AnyArray, "..."]]:
         """Return the array fields by name."""
@@ -209,6 +221,10 @@ class Sum(Kernel):
         """Return the sum with its primitives replaced."""
         return Sum(tuple(term.with_primitives(primitives) for term in self.terms))
 
+    def with_columns(self, renamed: dict[int, int]) -> Sum:
+        """Return the sum with the columns of its terms renamed."""
+        return Sum(tuple(term.with_columns(renamed) for term in self.terms))
+
     def fix(self, *names: str) -> Sum:
         """Return a copy in which the named parameters of every term that has them are fixed."""
         known = {name for primitive, _ in self.primitives() for name in primitive.parameters()}
@@ -298,6 +314,10 @@ class On(Kernel):
     def with_primitives(self, primitives: Iterator[Kernel]) -> On:
         """Return a copy with the inner primitives replaced."""
         return On(self.kernel.with_primitives(primitives), self.dims)
+
+    def with_columns(self, renamed: dict[int, int]) -> On:
+        """Return a copy on the renamed columns; those inside are relative to them."""
+        return On(self.kernel, tuple(renamed[d] for d in self.dims))
 
     def fix(self, *names: str) -> On:
         """Return a copy with parameters of the inner kernel fixed."""

@@ -50,9 +50,9 @@ def resolve_kernel(kernel: object) -> KernelChoice:
 
 
 def from_sklearn(kernel: object) -> KernelChoice:
-    """Return the equal of a scikit-learn kernel; a WhiteKernel becomes the noise variance.
+    """Return the equal of a scikit-learn kernel; a WhiteKernel becomes the noise to start from.
 
-    Parameters whose bounds are "fixed" stay fixed.
+    Parameters of the kernel whose bounds are "fixed" stay fixed.
     """
     terms, noise = _terms(kernel)
     if not terms:
@@ -71,23 +71,27 @@ def _terms(kernel) -> tuple[list[Kernel], float | None]:
     if isinstance(kernel, sk.WhiteKernel):
         return [], float(kernel.noise_level)
     if isinstance(kernel, sk.Product):
-        factors = [kernel.k1, kernel.k2]
+        factors = _factors(kernel, sk)
         constants = [f for f in factors if isinstance(f, sk.ConstantKernel)]
         others = [f for f in factors if not isinstance(f, sk.ConstantKernel)]
-        if len(constants) != 1:
+        if len(others) != 1:
             raise KernelError(
                 f"Of scikit-learn's products only ConstantKernel * kernel converts, got {kernel}."
             )
-        factor = float(constants[0].constant_value)
+        factor = float(np.prod([constant.constant_value for constant in constants]))
+        held = all(constant.hyperparameter_constant_value.fixed for constant in constants)
         terms, noise = _terms(others[0])
         scaled = [
-            term.scaled(factor)
-            if constants[0].hyperparameter_constant_value.fixed
-            else _free_variance(term.scaled(factor))
-            for term in terms
+            term.scaled(factor) if held else _free_variance(term.scaled(factor)) for term in terms
         ]
         return scaled, None if noise is None else noise * factor
     return [_primitive(kernel, sk)], None
+
+
+def _factors(kernel, sk) -> list:
+    if isinstance(kernel, sk.Product):
+        return _factors(kernel.k1, sk) + _factors(kernel.k2, sk)
+    return [kernel]
 
 
 def _primitive(kernel, sk) -> Kernel:

@@ -14,7 +14,7 @@ import numpy as np
 from jax.scipy.special import gammaln
 from jaxtyping import Float
 
-from orthogp.errors import check_positive
+from orthogp.errors import KernelError, check_positive
 from orthogp.kernels.base import Kernel
 from orthogp.kernels.mixtures import (
     MATERN_NODES,
@@ -33,10 +33,16 @@ else:
 
 
 def positive(name: str, default: float = 1.0) -> Parameter:
-    """Return a dataclass field for a positive float64 parameter."""
+    """Return a dataclass field for a positive float64 number, or for lengthscales an array."""
+
+    def convert(value: object) -> np.ndarray:
+        array = check_positive(value, name)
+        if name != "lengthscale" and array.ndim > 0:
+            raise KernelError(f"{name} must be one number, got shape {array.shape}.")
+        return array
+
     return eqx.field(
-        default_factory=lambda: np.asarray(default, dtype=np.float64),
-        converter=lambda value: check_positive(value, name),
+        default_factory=lambda: np.asarray(default, dtype=np.float64), converter=convert
     )
 
 
@@ -166,7 +172,8 @@ class Matern52(_HalfIntegerMatern):
 class RationalQuadratic(Kernel):
     """The rational quadratic kernel, k = v (1 + Σ (τ_d/ℓ_d)²/(2α))^{−α}.
 
-    Its density is infinite at ω = 0 for α ≤ D/2; the corrected mass of mode 0 is finite for all α.
+    Its density is infinite at ω = 0 for α ≤ D/2; the corrected mass of mode 0 is always finite. The
+    quadrature behind masses is made for α ≥ 0.3, and learning keeps to that.
     """
 
     variance: Parameter = positive("variance")

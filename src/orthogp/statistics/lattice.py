@@ -32,6 +32,8 @@ class FrequencyLattice:
 
     def __init__(self, spacing: ArrayLike, extent: ArrayLike, centre: ArrayLike = 0.0) -> None:
         spacing = np.atleast_1d(np.asarray(spacing, dtype=np.float64))
+        if not np.all(np.mod(np.asarray(extent, dtype=np.float64), 1) == 0):
+            raise InputError(f"A lattice's extent must be whole numbers, got {extent}.")
         extent = np.broadcast_to(np.asarray(extent, dtype=np.int64), spacing.shape).copy()
         centre = np.broadcast_to(np.asarray(centre, dtype=np.float64), spacing.shape).copy()
         if spacing.ndim != 1 or not 1 <= len(spacing) <= MAX_DIMS:
@@ -42,6 +44,8 @@ class FrequencyLattice:
             raise InputError(
                 f"A lattice needs spacing > 0 and extent ≥ 0, got {spacing} and {extent}."
             )
+        if not np.all(np.isfinite(centre)):
+            raise InputError(f"A lattice needs a finite centre, got {centre}.")
         object.__setattr__(self, "spacing", spacing)
         object.__setattr__(self, "extent", extent)
         object.__setattr__(self, "centre", centre)
