@@ -72,7 +72,7 @@ def guarantee(model: GPRegressor) -> str:
         return (
             f"KL from the exact posterior ≤ {certificate.gap:.2g} nats: every mean is within "
             f"{certificate.mean_error:.2g} exact posterior sd, every variance within "
-            f"{certificate.variance_error:.1%}"
+            f"{100 * certificate.variance_error:.2g} %"
         )
     share = model.posterior_.residual / model.posterior_.prior_variance
     return (
