@@ -465,3 +465,11 @@ def test_summary_names_all_that_was_promised(fitted):
         "600 rows",
     ):
         assert word in text
+
+
+def test_noise_alone_is_learned_when_the_kernel_is_fixed():
+    X, y, _ = waves(300)
+    model = GPRegressor(RBF(1.0, 0.2).fix()).fit(X, y)
+    assert float(model.kernel_.variance) == pytest.approx(1.0)
+    assert float(model.kernel_.lengthscale) == 0.2
+    assert model.noise_variance_ == pytest.approx(0.01, rel=0.3)
