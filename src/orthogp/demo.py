@@ -86,9 +86,9 @@ def load_co2() -> tuple[NDArray[np.float64], NDArray[np.float64]]:
 def co2_kernel() -> Kernel:
     """Return trend + season + medium-term swings, in years and ppm².
 
-    The kernel and its starting values are those of Rasmussen and Williams (2006, section 5.4.3) for
-    this record. They were not chosen by the years held out below, and all is learned but the
-    season's period.
+    The kernel and its starting values are those of Rasmussen and Williams (2006, section 5.4.3),
+    who fitted them to this record, the years held out below included. Here they are where learning
+    starts, and all is learned from the rows given but the season's period.
     """
     trend = RBF(variance=66.0**2, lengthscale=67.0)
     season = QuasiPeriodic(variance=2.4**2, lengthscale=90.0, period=1.0, shape_lengthscale=1.3)
@@ -111,8 +111,8 @@ def show_co2(path: Path, write: Write) -> Path:
         write,
         f"Check: fitted to the first {early.sum():,} weeks, it forecasts the last {(~early).sum()} "
         f"({HELD_OUT_YEARS:g} years) with RMSE {score.rmse:.2f} ppm; {score.coverage:.0%} of them "
-        "lie within its 95% band. Neither the kernel nor its starting values were chosen by those "
-        "years.",
+        "lie within its 95% band. The kernel's form and starting values come from a published fit "
+        "that knew those years; its parameters were learned without them.",
     )
     write("")
     check = _observations(model, np.linspace(year[early][-1], year[-1], 400)[:, None])

@@ -92,13 +92,9 @@ class Certificate(NamedTuple):
         return float(np.sqrt(3 * self.gamma)) if self.holds else float("inf")
 
 
-def factorise(
-    gram: NDArray[np.float64], noise_variance: float, *, overwrite: bool = False
-) -> NDArray[np.float64]:
+def factorise(gram: NDArray[np.float64], noise_variance: float) -> NDArray[np.float64]:
     """Return the lower Cholesky factor of B = I + A/σ²."""
-    B = np.asfortranarray(gram) if overwrite else np.array(gram, order="F")
-    B /= noise_variance
-    return factorise_in_place(B)
+    return factorise_in_place(np.array(gram / noise_variance, order="F"))
 
 
 def factorise_in_place(scaled_gram: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -205,7 +205,6 @@ class Posterior:
             raise InputError("Boxes need lower ≤ upper, of the same shape (n, d).")
         self.require_covered(lower)
         self.require_covered(upper)
-        s = len(self.features.indices)
         waves = _box_integrals(self.features.lattice, self.features.indices, lower, upper)
         volume = np.prod(upper - lower, axis=1)
         weights = np.concatenate(
@@ -219,17 +218,15 @@ class Posterior:
         whitened = whiten(self.chol, (weights * self._amplitudes).T)
         indices, masses, beyond = self._unseen_modes
         unseen = _box_integrals(self.features.lattice, indices, lower, upper)
-        largest = volume**2
+        largest = np.zeros(len(lower))
         for d in range(lower.shape[1]):
             # |∫ e^{iωx}| ≤ 2/ω along an axis where ω lies beyond the extent; the mildest decides.
             edge = self.features.lattice.spacing[d] * (self.features.lattice.extent[d] + 1)
             others = np.delete(upper - lower, d, axis=1).prod(axis=1)
             axis_bound = (np.minimum(2 / edge, upper[:, d] - lower[:, d]) * others) ** 2
-            largest = axis_bound if d == 0 else np.maximum(largest, axis_bound)
+            largest = np.maximum(largest, axis_bound)
         variance = np.sum(whitened**2, axis=0) + 2 * np.abs(unseen) ** 2 @ masses + beyond * largest
-        return Gaussian(
-            (weights[:, : 2 * s - 1 + self._num_slopes]) @ self._coefficient_mean, variance
-        )
+        return Gaussian(weights @ self._coefficient_mean, variance)
 
     # ------------------------------------------------------------------ draws
 
@@ -288,10 +285,6 @@ class Posterior:
     def _excess_covariance(self) -> NDArray[np.float64]:
         """The posterior less the prior covariance of the coefficients."""
         return self._coefficient_covariance - np.diag(self._amplitudes**2)
-
-    @property
-    def _num_slopes(self) -> int:
-        return self.features.num_features - 2 * len(self.features.indices) + 1
 
     @cached_property
     def _predictive_series(self) -> list[NDArray[np.complex128]]:
