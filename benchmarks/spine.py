@@ -30,7 +30,7 @@ from scipy.linalg import lapack  # noqa: E402
 
 from orthogp import FourierStatistics, FrequencyLattice, GPRegressor  # noqa: E402
 from orthogp.features import Lattice, MeanPrior  # noqa: E402
-from orthogp.features.lattice import lattice_masses  # noqa: E402
+from orthogp.features.masses import lattice_masses  # noqa: E402
 from orthogp.inference.objective import LatticeObjective  # noqa: E402
 from orthogp.inference.parameters import pack  # noqa: E402
 from orthogp.inference.series import SeriesBox  # noqa: E402

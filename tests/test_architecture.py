@@ -135,6 +135,7 @@ def test_finufft_is_used_at_all() -> None:
 
 def test_public_names_are_these() -> None:
     assert sorted(orthogp.__all__) == [
+        "FeatureError",
         "FitWarning",
         "FourierStatistics",
         "FrequencyLattice",
@@ -167,6 +168,7 @@ def test_public_names_of_the_subpackages_are_these() -> None:
         "SpectralKernel",
         "SpectralMixture",
         "Sum",
+        "components",
         "from_sklearn",
         "resolve_kernel",
     }

@@ -10,6 +10,7 @@
 """
 
 from orthogp.errors import (
+    FeatureError,
     FitWarning,
     InputError,
     KernelError,
@@ -24,6 +25,7 @@ from orthogp.statistics import FourierStatistics, FrequencyLattice
 __version__ = "0.1.0"
 
 __all__ = [
+    "FeatureError",
     "FitWarning",
     "FourierStatistics",
     "FrequencyLattice",

@@ -5,6 +5,7 @@
     OrthogpError
     ├── InputError (ValueError)          data of the wrong shape, kind or content
     ├── KernelError (ValueError)         an unknown kernel, or parameters it cannot have
+    ├── FeatureError (ValueError)        an unknown family, or parameters or a kernel it cannot have
     ├── LatticeMismatchError (ValueError)  sums on different lattices, or rows a lattice cannot hold
     └── PrecisionError (ArithmeticError) a noise variance below what double precision resolves
 
@@ -30,6 +31,10 @@ class InputError(OrthogpError, ValueError):
 
 class KernelError(OrthogpError, ValueError):
     """An unknown kernel, or parameters that it cannot have."""
+
+
+class FeatureError(OrthogpError, ValueError):
+    """An unknown feature family, or parameters, a kernel or data that it cannot have."""
 
 
 class LatticeMismatchError(OrthogpError, ValueError):

@@ -1,14 +1,33 @@
-"""The contract of feature families: features φ_m with K_uu = I."""
+"""The contract of feature families: features φ_m with K_uu = I.
+
+There are three ways to write a family, each a subclass with a few lines:
+
+- `SpectralFeatures` (features/spectral.py): an orthonormal basis in frequency, the paper's way;
+- `SeriesFeatures` (features/series.py): coefficients of cosines and sines on a lattice;
+- `PointFeatures` (here): φ itself as a JAX function of the inputs.
+
+The first two are summed from `FourierStatistics`, the third from the rows.
+"""
 
 from __future__ import annotations
 
 from abc import abstractmethod
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import equinox as eqx
+import jax
+import jax.numpy as jnp
 import numpy as np
-from numpy.typing import NDArray
+from jaxtyping import Float
+from numpy.typing import ArrayLike, NDArray
 
+from orthogp.errors import FeatureError
 from orthogp.kernels import Kernel
+from orthogp.precision import AnyArray, in_double
+from orthogp.statistics import FrequencyLattice
+
+if TYPE_CHECKING:
+    from orthogp.features.series import SeriesFeatures
 
 
 class Features(eqx.Module):
@@ -17,15 +36,119 @@ class Features(eqx.Module):
     cov(u_m, u_m') = δ_mm',   φ_m(x) = cov(u_m, f(x)),   Σ_m φ_m(x) φ_m(x') → k as m grows
     """
 
-    @property
-    @abstractmethod
-    def num_features(self) -> int:
-        """The number m of features."""
+    if TYPE_CHECKING:
+        # A field of some families and a property of others, which equinox cannot declare.
+        @property
+        def num_features(self) -> int:
+            """The number m of features."""
+            ...
+
+    #: Whether the features are those of the process itself, so that Q = Σ φ_m φ_m ≤ K and the
+    #: bounds hold for it. Families that replace the prior by Q (random Fourier features) say no.
+    projects: ClassVar[bool] = True
 
     @abstractmethod
     def evaluate(self, kernel: Kernel, X: NDArray) -> NDArray[np.float64]:
         """Return φ_m(x_n), (n, m)."""
 
-    @abstractmethod
     def residual_variance(self, kernel: Kernel, X: NDArray) -> NDArray[np.float64]:
-        """Return the prior variance left out, var f(x_n) − Σ_m φ_m(x_n)², (n,)."""
+        """Return the prior variance left out, k(0) − Σ_m φ_m(x_n)², (n,)."""
+        if not self.projects:
+            return np.zeros(len(X))
+        explained = np.sum(self.evaluate(kernel, X) ** 2, axis=1)
+        return np.maximum(prior_variance(kernel) - explained, 0.0)
+
+    def placed(
+        self,
+        kernel: Kernel,
+        lower: NDArray[np.float64],
+        upper: NDArray[np.float64],
+        lattice: FrequencyLattice | None = None,
+    ) -> Self:
+        """Return a copy in which everything left open is chosen, for inputs within a box.
+
+        Parameters
+        ----------
+        kernel : Kernel
+            The one to choose for; the result serves any other.
+        lower, upper : (d,)
+            The box.
+        lattice : FrequencyLattice, optional
+            Where `on` will be asked for; parameters are rounded to what it holds.
+        """
+        return self
+
+    def wanted_period(
+        self, kernel: Kernel, width: NDArray[np.float64]
+    ) -> NDArray[np.float64] | None:
+        """Return the period of the lattice that suits the family best, (d,).
+
+        `None` means the shortest whose wrapped prior is close to the kernel.
+        """
+        return None
+
+    def on(self, lattice: FrequencyLattice) -> SeriesFeatures | None:
+        """Return the (placed) features as series on a lattice, or `None` if they are not such."""
+        return None
+
+
+class PointFeatures(Features):
+    """Features given by φ itself, as a differentiable function."""
+
+    @abstractmethod
+    def phi(self, kernel: Kernel, X: Float[AnyArray, "n d"]) -> Float[AnyArray, "n m"]:
+        """Return φ_m(x_n) as JAX arrays; the gradient for learning is taken through this."""
+
+    def evaluate(self, kernel: Kernel, X: NDArray) -> NDArray[np.float64]:
+        """Return φ_m(x_n), (n, m)."""
+        X = as_rows(X)
+        features = self.placed(kernel, X.min(axis=0), X.max(axis=0))
+        return np.asarray(_phi(features, kernel, X))
+
+    def free_parameters(self) -> NDArray[np.float64]:
+        """Return the parameters to be learned with the kernel, as any real numbers, (q,)."""
+        return np.empty(0)
+
+    def with_free_parameters(self, vector: Float[AnyArray, " q"]) -> Self:
+        """Return a copy with other learned parameters; the inverse of `free_parameters`."""
+        return self
+
+
+@in_double
+@eqx.filter_jit
+def _phi(features: PointFeatures, kernel: Kernel, X: NDArray) -> jax.Array:
+    return features.phi(kernel, jnp.asarray(X))
+
+
+@in_double
+def prior_variance(kernel: Kernel) -> float:
+    """Return k(0)."""
+    return float(kernel.prior_variance())
+
+
+def as_rows(X: ArrayLike) -> NDArray[np.float64]:
+    """Return inputs as (n, d), a vector as one column."""
+    X = np.asarray(X, dtype=np.float64)
+    return X[:, None] if X.ndim == 1 else X
+
+
+def check_count(count: object, name: str = "num_features", *, least: int = 1) -> int:
+    """Return `count` as an integer, or raise `FeatureError` unless it is one ≥ `least`."""
+    if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < least:
+        raise FeatureError(f"{name} must be a whole number ≥ {least}, got {count!r}.")
+    return int(count)
+
+
+def check_scale(value: ArrayLike | None, name: str) -> NDArray[np.float64] | None:
+    """Return a positive parameter, one number or one per column, or `None` if left open."""
+    if value is None:
+        return None
+    try:
+        array = np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise FeatureError(f"{name} must be a positive number, got {value!r}.") from error
+    if array.size == 0 or array.ndim > 1 or not np.all(np.isfinite(array)) or np.any(array <= 0):
+        raise FeatureError(
+            f"{name} must be positive and finite, one number or one per column, got {value!r}."
+        )
+    return array

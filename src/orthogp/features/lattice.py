@@ -5,19 +5,14 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
 from numpy.typing import NDArray
 
 from orthogp.errors import InputError
-from orthogp.features.base import Features
+from orthogp.features.base import Features, prior_variance
+from orthogp.features.masses import lattice_masses
 from orthogp.kernels import Kernel
-from orthogp.precision import AnyArray, in_double
 from orthogp.statistics import FrequencyLattice
-
-MASS_BLOCK = 1024
 
 
 class MeanPrior(NamedTuple):
@@ -141,40 +136,3 @@ class Lattice(Features):
 def residual_mass(kernel: Kernel, masses: NDArray[np.float64]) -> float:
     """Return the prior variance outside of a half set with these masses, never negative."""
     return max(prior_variance(kernel) - float(masses[0] + 2 * masses[1:].sum()), 0.0)
-
-
-def lattice_masses(
-    kernel: Kernel, lattice: FrequencyLattice, indices: NDArray[np.int64]
-) -> NDArray[np.float64]:
-    """Return the masses of the modes at `indices`, (s,)."""
-    blocks = omega_blocks(lattice, indices, MASS_BLOCK)
-    masses = [np.asarray(_masses(kernel, block, lattice.spacing)) for block in blocks]
-    return np.concatenate(masses)[: len(indices)]
-
-
-def omega_blocks(
-    lattice: FrequencyLattice, indices: NDArray[np.int64], size: int
-) -> NDArray[np.float64]:
-    """Return the frequencies at `indices` in blocks of one size, the last filled up with zeros.
-
-    Functions are compiled once per shape: blocks of one shape mean one compilation, and bound the
-    memory of kernels that hold quadrature nodes for every frequency.
-    """
-    num_blocks = -(-len(indices) // size)
-    padded = np.zeros((num_blocks * size, lattice.num_dims))
-    padded[: len(indices)] = indices * lattice.spacing
-    return padded.reshape(num_blocks, size, lattice.num_dims)
-
-
-@in_double
-@eqx.filter_jit
-def _masses(
-    kernel: Kernel, omegas: Float[AnyArray, "s d"], spacing: Float[AnyArray, " d"]
-) -> Float[AnyArray, " s"]:
-    return jax.vmap(lambda omega: kernel.mass(omega, jnp.asarray(spacing)))(jnp.asarray(omegas))
-
-
-@in_double
-def prior_variance(kernel: Kernel) -> float:
-    """Return k(0)."""
-    return float(kernel.prior_variance())

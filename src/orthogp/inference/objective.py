@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from scipy.linalg import get_lapack_funcs
 
 from orthogp.features import Lattice
-from orthogp.features.lattice import omega_blocks
+from orthogp.features.masses import omega_blocks
 from orthogp.inference.bounds import factorise_in_place, unwhiten, whiten
 from orthogp.inference.moments import Moments, moments_from_statistics
 from orthogp.inference.parameters import learned_slots, unpack

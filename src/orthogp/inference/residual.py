@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from scipy.signal import fftconvolve
 
 from orthogp.features import Lattice
-from orthogp.features.lattice import lattice_masses, residual_mass
+from orthogp.features.lattice import residual_mass
+from orthogp.features.masses import lattice_masses
 from orthogp.inference.bounds import Bound, factorise, unwhiten, upper_bound, whiten
 from orthogp.inference.moments import Moments
 from orthogp.inference.series import SeriesBox

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import NDArray
 
-from orthogp.features.lattice import prior_variance
+from orthogp.features.base import prior_variance
 from orthogp.inference.parameters import Slot
 from orthogp.kernels import Kernel
 from orthogp.precision import AnyArray, in_double

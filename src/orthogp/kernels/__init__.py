@@ -1,6 +1,6 @@
 """Stationary kernels: a covariance k(τ) and its spectral density S(ω), side by side."""
 
-from orthogp.kernels.base import Kernel, On, Sum
+from orthogp.kernels.base import Kernel, On, Sum, components
 from orthogp.kernels.convert import KERNEL_NAMES, from_sklearn, resolve_kernel
 from orthogp.kernels.spectral import QuasiPeriodic, SpectralKernel, SpectralMixture
 from orthogp.kernels.stationary import RBF, Matern, Matern12, Matern32, Matern52, RationalQuadratic
@@ -19,6 +19,7 @@ __all__ = [
     "SpectralKernel",
     "SpectralMixture",
     "Sum",
+    "components",
     "from_sklearn",
     "resolve_kernel",
 ]

@@ -1,0 +1,74 @@
+"""Which products of one-dimensional functions to take, and where to judge them."""
+
+from __future__ import annotations
+
+import itertools
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+from numpy.typing import NDArray
+
+from orthogp.kernels import Kernel
+from orthogp.precision import AnyArray, in_double
+
+# Points per column at which placements are judged, by number of columns.
+_SAMPLES = {1: 129, 2: 15, 3: 7}
+# Lags relative to the width at which a kernel's decay is looked at.
+_LAGS = np.geomspace(1e-4, 4.0, 64)
+
+
+def correlation_lengths(kernel: Kernel, width: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the lag along each column at which the covariance has fallen by half, (d,).
+
+    Looked for between 1e-4 and 4 widths.
+    """
+    lengths = np.empty(len(width))
+    for d in range(len(width)):
+        lags = np.zeros((len(_LAGS), len(width)))
+        lags[:, d] = _LAGS * width[d]
+        below = np.flatnonzero(np.asarray(_correlations(kernel, lags)) < 0.5)
+        lengths[d] = width[d] * _LAGS[below[0] if len(below) else -1]
+    return lengths
+
+
+@in_double
+@eqx.filter_jit
+def _correlations(kernel: Kernel, lags: Float[AnyArray, "n d"]) -> Float[AnyArray, " n"]:
+    return jax.vmap(kernel.k)(jnp.asarray(lags)) / kernel.prior_variance()
+
+
+def grid_orders(num_features: int, complexity: NDArray[np.float64]) -> tuple[tuple[int, ...], ...]:
+    """Return a grid of at most `num_features` products, finer along complex columns."""
+    counts = np.ones(len(complexity), dtype=int)
+    while True:
+        rest = num_features * counts // np.prod(counts) > counts
+        if not rest.any():
+            break
+        counts[np.argmax(np.where(rest, complexity / counts, -np.inf))] += 1
+    return tuple(itertools.product(*(range(int(count)) for count in counts)))
+
+
+def simplex_orders(
+    num_features: int, complexity: NDArray[np.float64]
+) -> tuple[tuple[int, ...], ...]:
+    """Return the `num_features` products of lowest total order, weighted by complexity."""
+    num_dims = len(complexity)
+    weights = complexity.max() / complexity
+    # Enough of each column that the simplex through them holds the number asked for.
+    volume = num_features * np.prod(weights) * np.prod(np.arange(1, num_dims + 1))
+    edge = volume ** (1 / num_dims) + np.sum(weights)
+    counts = np.maximum(np.ceil(edge / weights), 1).astype(int)
+    counts = np.minimum(counts, num_features)
+    grid = np.array(list(itertools.product(*(range(int(count)) for count in counts))))
+    chosen = grid[np.argsort(grid @ weights, kind="stable")[:num_features]]
+    return tuple(tuple(int(order) for order in row) for row in chosen)
+
+
+def sample_box(lower: NDArray[np.float64], upper: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return an even grid of points over a box, (n, d)."""
+    size = _SAMPLES[len(lower)]
+    axes = [np.linspace(low, high, size) for low, high in zip(lower, upper, strict=True)]
+    return np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, len(lower))

@@ -1,0 +1,111 @@
+r"""Features that are finite series on a frequency lattice.
+
+    φ_m(x) = Σ_t C_mt cos ω_t·(x−x₀)   for even m,      Σ_t C_mt sin ω_t·(x−x₀)   for odd m
+
+over a half set of indices t, with C a function of the kernel. Their sums over any data set follow
+from its `FourierStatistics`, and their posterior is a Fourier series.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+from numpy.typing import NDArray
+
+from orthogp.features.base import Features, as_rows
+from orthogp.features.masses import lattice_masses
+from orthogp.kernels import Kernel
+from orthogp.precision import AnyArray, in_double
+from orthogp.statistics import FrequencyLattice
+
+
+class SeriesFeatures(Features):
+    """Features given by coefficients of cosines and sines; see the module's docstring.
+
+    Attributes
+    ----------
+    lattice : FrequencyLattice
+        Gives spacing and centre; its extent holds all indices.
+    indices : (s, d)
+        A half set: one of each pair ±t, index zero first.
+    odd : (m,)
+        Which features are series of sines; the coefficient of index zero does not count there.
+    """
+
+    lattice: eqx.AbstractVar[FrequencyLattice]
+    indices: eqx.AbstractVar[NDArray[np.int64]]
+    odd: eqx.AbstractVar[NDArray[np.bool_]]
+
+    @abstractmethod
+    def coefficients(self, kernel: Kernel) -> Float[AnyArray, "m s"]:
+        """Return C as a JAX array; the gradient for learning is taken through this."""
+
+    @property
+    def num_features(self) -> int:
+        """The number m of features."""
+        return len(self.odd)
+
+    @property
+    def omegas(self) -> NDArray[np.float64]:
+        """The frequencies of the half set, (s, d)."""
+        return self.indices * self.lattice.spacing
+
+    def coefficient_matrix(self, kernel: Kernel) -> NDArray[np.float64]:
+        """Return C, (m, s)."""
+        return np.asarray(_coefficients(self, kernel))
+
+    def evaluate(self, kernel: Kernel, X: NDArray) -> NDArray[np.float64]:
+        """Return φ_m(x_n), (n, m)."""
+        phases = (as_rows(X) - self.lattice.centre) @ self.omegas.T
+        C = self.coefficient_matrix(kernel)
+        Phi = np.empty((len(phases), len(C)))
+        Phi[:, ~self.odd] = np.cos(phases) @ C[~self.odd].T
+        Phi[:, self.odd] = np.sin(phases) @ C[self.odd].T
+        return Phi
+
+
+class MassSeries(SeriesFeatures):
+    """Series whose coefficients are fixed weights of the modes' standard deviations.
+
+        C_mt = weights_mt √mass_t
+
+    With rows of `weights` that are orthonormal over the lattice (index zero once, all others
+    twice) these are exact features of the wrapped prior, whatever the kernel.
+    """
+
+    lattice: FrequencyLattice = eqx.field(static=True)
+    indices: NDArray[np.int64]
+    odd: NDArray[np.bool_]
+    weights: NDArray[np.float64]
+
+    def coefficients(self, kernel: Kernel) -> Float[AnyArray, "m s"]:
+        """Return C as a JAX array."""
+        spacing = jnp.asarray(self.lattice.spacing)
+        omegas = jnp.asarray(self.indices * self.lattice.spacing)
+        masses = jax.vmap(lambda omega: kernel.mass(omega, spacing))(omegas)
+        return jnp.asarray(self.weights) * safe_sqrt(masses)
+
+    def masses(self, kernel: Kernel) -> NDArray[np.float64]:
+        """Return the prior variance mass_t of each mode of the half set, (s,)."""
+        return lattice_masses(kernel, self.lattice, self.indices)
+
+    def coefficient_matrix(self, kernel: Kernel) -> NDArray[np.float64]:
+        """Return C, (m, s), without compiling anything for its shape."""
+        return self.weights * np.sqrt(np.maximum(self.masses(kernel), 0.0))
+
+
+def safe_sqrt(values: Float[AnyArray, "*shape"]) -> Float[AnyArray, "*shape"]:
+    """Return √x with derivative zero, not infinite, at zero."""
+    positive = values > 0
+    return jnp.where(positive, jnp.sqrt(jnp.where(positive, values, 1.0)), 0.0)
+
+
+@in_double
+@eqx.filter_jit
+def _coefficients(features: SeriesFeatures, kernel: Kernel) -> jax.Array:
+    return features.coefficients(kernel)

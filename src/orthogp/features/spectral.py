@@ -1,0 +1,390 @@
+r"""Variational orthogonal features: a family is an orthonormal basis in frequency.
+
+The paper's construction (section 3). With ψ_m orthonormal in L²(R^D),
+
+    φ_m(x) = ∫ ψ_m(ω) √S(ω) trig(ω·(x−x₀)) dω,      trig = cos for even ψ_m, sin for odd
+
+is the covariance of f(x) with features of unit covariance, for any spectral density S. A family
+here is a basis of functions of one dimensionless variable u; one dilation c per column and
+products make ψ of it:
+
+    ψ_m(ω) = ∏_d basis_{m_d}(ω_d/c_d)/√c_d
+
+`evaluate` computes the integral by Gaussian quadrature to rounding. `on` puts the nodes on a
+lattice: with ψ orthonormal over its points, which a QR factorisation sees to, the sums
+
+    φ_m(x) = Σ_t √h^D ψ_m(ω_t) √mass_t trig(ω_t·(x−x₀))
+
+are exact features of the wrapped prior, so that quadrature costs the bounds nothing; it only moves
+the features a little from the paper's (`quadrature_error`).
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import replace
+from typing import Any, ClassVar, NamedTuple, Self
+
+import equinox as eqx
+import numpy as np
+from numpy.typing import NDArray
+
+from orthogp.errors import FeatureError
+from orthogp.features.base import Features, as_rows, check_count, prior_variance
+from orthogp.features.masses import spectral_densities
+from orthogp.features.orders import (
+    correlation_lengths,
+    grid_orders,
+    sample_box,
+    simplex_orders,
+)
+from orthogp.features.series import MassSeries
+from orthogp.kernels import Kernel, components
+from orthogp.statistics import FrequencyLattice
+
+# Relative to √k(0): where doubling the nodes of `evaluate` changes φ by less, they suffice.
+_CONVERGED = 1e-13
+_MOST_NODES = 2**13
+# |⟨ψ_m, ψ_m'⟩ − δ| over a lattice beyond which it does not resolve the family.
+_LARGEST_GRAM_ERROR = 0.5
+# Factors around the first guess of a dilation that are tried, then refined.
+_FACTORS = np.geomspace(0.2, 5.0, 11)
+_REFINEMENTS = 6
+
+
+class _Axis(NamedTuple):
+    """One column's basis on the lattice: orthonormal values (count, 2n+1) at −n…n."""
+
+    values: NDArray[np.float64]
+    gram_error: float
+
+    @property
+    def reach(self) -> int:
+        return self.values.shape[1] // 2
+
+
+class SpectralFeatures(Features):
+    """Features made of a basis in frequency; see the module's docstring.
+
+    Subclasses define `basis`, `is_odd`, `reach`, `dilation` and `dilated`.
+
+    Parameters
+    ----------
+    num_features : int
+        In several columns the products that come closest to it are taken, never more.
+    centre : float or (d,), optional
+        x₀; zero, or the middle of the data in a fit, unless given.
+    learn : bool
+        Whether a fit chooses the dilation by the bound it learns with, instead of by the variance
+        that the features leave out.
+    orders : tuple of tuples
+        The products m_d; chosen by `placed`.
+    """
+
+    num_features: int = eqx.field(static=True, converter=check_count)
+    centre: Any = eqx.field(default=None, kw_only=True)
+    learn: bool = eqx.field(default=False, static=True, kw_only=True)
+    orders: tuple[tuple[int, ...], ...] | None = eqx.field(default=None, static=True, kw_only=True)
+
+    #: Whether the basis lives on [−1, 1]; the lattice then tiles that interval with its cells.
+    compact: ClassVar[bool] = True
+    #: Whether several columns take products of the lowest total order, not a grid of them.
+    total_order: ClassVar[bool] = False
+
+    # ------------------------------------------------------------------ what a family is
+
+    @abstractmethod
+    def basis(self, u: NDArray[np.float64], count: int) -> NDArray[np.float64]:
+        """Return the first `count` members at u, orthonormal under ∫ du, (count, len(u))."""
+
+    @abstractmethod
+    def is_odd(self, order: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Return which members are odd functions; all others are even."""
+
+    @abstractmethod
+    def reach(self, count: int) -> float:
+        """Return the |u| beyond which the first `count` members vanish."""
+
+    @property
+    @abstractmethod
+    def dilation(self) -> NDArray[np.float64] | None:
+        """c, one number or one per column, or `None` if left open."""
+
+    @abstractmethod
+    def dilated(self, dilation: NDArray[np.float64]) -> Self:
+        """Return a copy with another dilation."""
+
+    def guess(
+        self, counts: NDArray[np.int64], width: NDArray[np.float64], length: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        """Return a dilation to start the choice from, (d,).
+
+        For a box of that width and a kernel with those correlation lengths: `counts` functions of
+        band c reach over the box.
+        """
+        return np.pi * np.maximum(counts - 1, 1) / (width + 2 * length)
+
+    def quadrature(self, count: int, size: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return nodes u > 0 and weights of ∫ basis · g du over the half line, g smooth.
+
+        Gauss–Legendre with `size` nodes between all `breakpoints`, unless a family knows better.
+        """
+        edges = self.breakpoints(count)
+        nodes, weights = np.polynomial.legendre.leggauss(max(size // (len(edges) - 1), 12))
+        half = np.diff(edges)[:, None] / 2
+        middle = (edges[1:] + edges[:-1])[:, None] / 2
+        return (middle + half * nodes).ravel(), (half * weights).ravel()
+
+    def breakpoints(self, count: int) -> NDArray[np.float64]:
+        """Return where the basis is not smooth, from 0 to `reach`."""
+        return np.array([0.0, self.reach(count)])
+
+    # ------------------------------------------------------------------ the paper's features
+
+    def evaluate(self, kernel: Kernel, X: NDArray) -> NDArray[np.float64]:
+        """Return φ_m(x_n) by quadrature to rounding, (n, m).
+
+        What is left open is chosen for the smallest box around X and the centre.
+        """
+        X = as_rows(X)
+        if (additive := _additive(self, kernel, X.shape[1])) is not None:
+            return additive.evaluate(kernel, X)
+        centre = np.zeros(X.shape[1]) if self.centre is None else np.asarray(self.centre)
+        radius = np.max(np.abs(X - centre), axis=0)
+        features = replace(self, centre=centre).placed(kernel, centre - radius, centre + radius)
+        return features._integrate(kernel, X)
+
+    def _integrate(self, kernel: Kernel, X: NDArray[np.float64]) -> NDArray[np.float64]:
+        orders, dilation = self._chosen(X.shape[1])
+        far = X[np.unique(np.concatenate([X.argmin(axis=0), X.argmax(axis=0)]))]
+        radius = np.max(np.abs(far - self.centre), axis=0)
+        turns = max(
+            float(c * self.reach(int(n)) * r / np.pi + n)
+            for c, n, r in zip(dilation, orders.max(axis=0) + 1, radius, strict=True)
+        )
+        size = int(turns) + 24
+        while True:
+            probe = self._sum_nodes(kernel, far, size)
+            finer = self._sum_nodes(kernel, far, 2 * size)
+            error = np.max(np.abs(finer - probe))
+            if error <= _CONVERGED * np.sqrt(prior_variance(kernel)) or 2 * size > _MOST_NODES:
+                return self._sum_nodes(kernel, X, 2 * size)
+            size *= 2
+
+    def _sum_nodes(self, kernel: Kernel, X: NDArray[np.float64], size: int) -> NDArray[np.float64]:
+        """Return φ with `size` nodes for each half line, (n, m)."""
+        orders, dilation = self._chosen(X.shape[1])
+        num_dims = X.shape[1]
+        axes, tables = [], []
+        for d in range(num_dims):
+            count = int(orders[:, d].max()) + 1
+            u, w = self.quadrature(count, size)
+            values = np.sqrt(dilation[d]) * w * self.basis(u, count)
+            if d > 0:
+                # The first column's half line suffices: the integrand is even under ω → −ω.
+                signs = np.where(self.is_odd(np.arange(count)), -1.0, 1.0)[:, None]
+                u, values = (
+                    np.concatenate([-u[::-1], u]),
+                    np.concatenate([signs * values[:, ::-1], values], axis=1),
+                )
+            else:
+                values = 2 * values
+            axes.append(dilation[d] * u)
+            tables.append(values)
+        omegas = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, num_dims)
+        psi = _products(tables, orders) * np.sqrt(spectral_densities(kernel, omegas))
+        odd = self._odd(orders)
+        Phi = np.empty((len(X), len(orders)))
+        for start in range(0, len(X), 1024):
+            rows = slice(start, start + 1024)
+            phases = (X[rows] - self.centre) @ omegas.T
+            Phi[rows, ~odd] = np.cos(phases) @ psi[~odd].T
+            Phi[rows, odd] = np.sin(phases) @ psi[odd].T
+        return Phi
+
+    # ------------------------------------------------------------------ choosing what is open
+
+    def placed(
+        self,
+        kernel: Kernel,
+        lower: NDArray[np.float64],
+        upper: NDArray[np.float64],
+        lattice: FrequencyLattice | None = None,
+    ) -> Self:
+        """Return a copy with centre, products and dilation chosen for inputs within a box.
+
+        The dilation is the one that leaves out least prior variance, averaged over the box.
+        """
+        num_dims = len(lower)
+        if lattice is not None:
+            centre = lattice.centre
+        elif self.centre is not None:
+            centre = np.broadcast_to(np.asarray(self.centre, dtype=float), (num_dims,))
+        else:
+            centre = (lower + upper) / 2
+        features = replace(self, centre=centre)
+        reach = np.maximum(np.abs(lower - centre), np.abs(upper - centre))
+        width = np.where(reach > 0, 2 * reach, 1.0)
+        length = correlation_lengths(kernel, width)
+        if features.orders is None:
+            choose = simplex_orders if self.total_order else grid_orders
+            orders = choose(self.num_features, width / length)
+            features = replace(features, num_features=len(orders), orders=orders)
+        if self.dilation is not None:
+            given = np.broadcast_to(np.asarray(self.dilation, dtype=float), (num_dims,))
+            return features._fit_on(features.dilated(given), lattice)
+        counts = np.max(features.orders, axis=0) + 1
+        guess = self.guess(counts, width, length)
+        points = sample_box(centre - width / 2, centre + width / 2)
+        tried: dict[float, float] = {}
+
+        def score(factor: float) -> float:
+            if factor not in tried:
+                candidate = features._fit_on(features.dilated(factor * guess), lattice)
+                tried[factor] = candidate._left_out(kernel, points, lattice)
+            return tried[factor]
+
+        best = float(min(_FACTORS, key=score))
+        step = float(np.sqrt(_FACTORS[1] / _FACTORS[0]))
+        for _ in range(_REFINEMENTS):
+            best = min((best / step, best, best * step), key=score)
+            step = np.sqrt(step)
+        return features._fit_on(features.dilated(best * guess), lattice)
+
+    def _left_out(
+        self, kernel: Kernel, points: NDArray[np.float64], lattice: FrequencyLattice | None
+    ) -> float:
+        """Return the mean of k(0) − Σ φ² over some points; infinite if a lattice is too coarse."""
+        if lattice is None:
+            orders, dilation = self._chosen(points.shape[1])
+            reaches = [self.reach(int(n)) for n in orders.max(axis=0) + 1]
+            radius = np.max(np.abs(points - self.centre), axis=0)
+            size = int(np.max(dilation * reaches * radius / 2 + orders.max(axis=0))) + 24
+            Phi = self._sum_nodes(kernel, points, size)
+        else:
+            try:
+                Phi = self.on(lattice).evaluate(kernel, points)
+            except FeatureError:
+                return np.inf
+        return prior_variance(kernel) - float(np.mean(np.sum(Phi**2, axis=1)))
+
+    def _fit_on(self, features: Self, lattice: FrequencyLattice | None) -> Self:
+        """Return `features` with a dilation whose interval the lattice's cells tile."""
+        if lattice is None or not self.compact or features.dilation is None:
+            return features
+        cells = np.clip(np.round(features.dilation / lattice.spacing - 0.5), 0, lattice.extent)
+        return features.dilated((cells + 0.5) * lattice.spacing)
+
+    def _chosen(self, num_dims: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        if self.orders is None or self.dilation is None:
+            raise FeatureError(
+                f"{type(self).__name__} has open parameters: call placed(kernel, lower, upper) "
+                "first."
+            )
+        orders = np.array(self.orders)
+        return orders, np.broadcast_to(np.asarray(self.dilation, dtype=float), (num_dims,))
+
+    def _odd(self, orders: NDArray[np.int64]) -> NDArray[np.bool_]:
+        return np.sum(self.is_odd(orders), axis=1) % 2 == 1
+
+    # ------------------------------------------------------------------ on a lattice
+
+    def on(self, lattice: FrequencyLattice) -> MassSeries:
+        """Return the features with nodes on a lattice, orthonormal over its points."""
+        orders, dilation = self._chosen(lattice.num_dims)
+        axes = []
+        for d in range(lattice.num_dims):
+            count = int(orders[:, d].max()) + 1
+            h, most = float(lattice.spacing[d]), int(lattice.extent[d])
+            axis = self._axis(count, float(dilation[d]), h, most)
+            if axis is None or axis.gram_error > _LARGEST_GRAM_ERROR:
+                raise FeatureError(self._unresolved(count, float(dilation[d]), h, most))
+            axes.append(axis)
+        reaches = np.array([axis.reach for axis in axes])
+        indices = FrequencyLattice(lattice.spacing, reaches, lattice.centre).half_indices()
+        psi = _products([axis.values for axis in axes], orders)[:, -len(indices) :]
+        psi[:, 1:] *= 2
+        return MassSeries(lattice, indices, self._odd(orders), psi)
+
+    def quadrature_error(
+        self, kernel: Kernel, lattice: FrequencyLattice, points: NDArray[np.float64]
+    ) -> float:
+        """Return how much φ changes, relative to √k(0), when the lattice is three times as fine.
+
+        Three times, not twice: the finer lattice then tiles [−c, c] too.
+        """
+        coarse = self.on(lattice).evaluate(kernel, points)
+        worst = 0.0
+        for d in range(lattice.num_dims):
+            factor = np.where(np.arange(lattice.num_dims) == d, 3, 1)
+            finer = FrequencyLattice(
+                lattice.spacing / factor,
+                np.where(factor == 3, 3 * lattice.extent + 1, lattice.extent),
+                lattice.centre,
+            )
+            fine = self.on(finer).evaluate(kernel, points)
+            worst += float(np.max(np.abs(fine - coarse)))
+        return worst / np.sqrt(prior_variance(kernel))
+
+    def _axis(self, count: int, dilation: float, h: float, most: int) -> _Axis | None:
+        """Return one column's basis on −n…n, or `None` where there are too few nodes."""
+        wanted = int(np.floor(dilation * self.reach(count) / h + 1e-9))
+        n = min(wanted, most)
+        if self.compact and n < wanted:
+            return None
+        values = np.sqrt(h / dilation) * self.basis(np.arange(-n, n + 1) * h / dilation, count)
+        odd = self.is_odd(np.arange(count))
+        if max(int(np.sum(~odd)) - 1, int(np.sum(odd))) > n:
+            return None
+        error = float(np.max(np.abs(values @ values.T - np.eye(count))))
+        if error > 1e-13:
+            for part in (odd, ~odd):
+                values[part] = _orthonormal_rows(values[part])
+        return _Axis(values, error)
+
+    def _unresolved(self, count: int, dilation: float, h: float, most: int) -> str:
+        """Return the sentence that says how many nodes the family wants."""
+        reach = dilation * self.reach(count)
+        present = 2 * min(int(reach / h), most) + 1
+        name = type(self).__name__
+        if self.compact and reach > (most + 0.51) * h:
+            return (
+                f"{name} reaches up to frequency {reach:.4g}, beyond the lattice's "
+                f"{most * h:.4g}: use a smaller a or fewer features."
+            )
+        for factor in 2 ** np.arange(1, 12):
+            axis = self._axis(count, dilation, h / factor, 2**22)
+            if axis is not None and axis.gram_error <= _LARGEST_GRAM_ERROR:
+                break
+        return (
+            f"{name} with {count} members per column wants about {present * factor} nodes, but the "
+            f"lattice has {present} there: use fewer features, or a larger `domain` for a finer "
+            "lattice."
+        )
+
+
+def _additive(family: Features, kernel: Kernel, num_dims: int) -> Features | None:
+    """Return the family for each component of an additive kernel, if it is one."""
+    from orthogp.features.additive import Additive
+
+    parts = components(kernel, num_dims)
+    if len(parts) == 1 and parts[0][0] == tuple(range(num_dims)):
+        return None
+    return Additive(tuple(family for _ in parts), tuple(dims for dims, _ in parts))
+
+
+def _products(tables: list[NDArray[np.float64]], orders: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return ∏_d table_d[m_d] over the grid of all columns' nodes, (m, nodes)."""
+    result = tables[0][orders[:, 0]]
+    for d in range(1, len(tables)):
+        factor = tables[d][orders[:, d]]
+        result = (result[:, :, None] * factor[:, None, :]).reshape(len(orders), -1)
+    return result
+
+
+def _orthonormal_rows(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return rows with the same successive spans and signs, orthonormal."""
+    if len(values) == 0:
+        return values
+    q, r = np.linalg.qr(values.T)
+    return (q * np.sign(np.diag(r))).T
