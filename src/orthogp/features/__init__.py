@@ -1,8 +1,20 @@
 """Feature families: orthonormal inducing features."""
 
-from orthogp.features.base import Features
 from orthogp.features.additive import Additive
+from orthogp.features.base import Features, PointFeatures
 from orthogp.features.lattice import Lattice, MeanPrior
+from orthogp.features.series import MassSeries, SeriesFeatures
+from orthogp.features.spectral import SpectralFeatures
 from orthogp.features.trig import Trig
 
-__all__ = ["Features", "Lattice", "MeanPrior"]
+__all__ = [
+    "Additive",
+    "Features",
+    "Lattice",
+    "MassSeries",
+    "MeanPrior",
+    "PointFeatures",
+    "SeriesFeatures",
+    "SpectralFeatures",
+    "Trig",
+]

@@ -32,6 +32,13 @@ class MeanPrior(NamedTuple):
             return np.empty((len(X), 0))
         return (np.asarray(X, dtype=np.float64) - self.origin) / self.width
 
+    def features(self, X: NDArray) -> NDArray[np.float64]:
+        """Return the columns whose coefficients have unit variance, the offset's first, (n, q)."""
+        slopes = np.sqrt(self.slope_variance) * self.covariates(X)
+        if not self.offset_variance:
+            return slopes
+        return np.insert(slopes, 0, np.sqrt(self.offset_variance), axis=1)
+
     def prior_variance(self, X: NDArray) -> NDArray[np.float64]:
         """Return the prior variance of the mean function, (n,)."""
         square = np.sum(self.covariates(X) ** 2, axis=1)

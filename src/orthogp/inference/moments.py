@@ -7,7 +7,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from orthogp.features import Features, Lattice
+from orthogp.features import Features, Lattice, MeanPrior
+from orthogp.features.base import as_rows
 from orthogp.features.lattice import residual_mass
 from orthogp.kernels import Kernel
 from orthogp.statistics import FourierStatistics, RealSums
@@ -82,15 +83,22 @@ def moments_from_rows(
     sample_weight: NDArray | None = None,
     *,
     repeats: bool = True,
+    mean: MeanPrior = MeanPrior(),  # noqa: B008 (immutable)
 ) -> Moments:
-    """Return the moments of any features, summed over the rows in chunks."""
-    m = features.num_features
+    """Return the moments of any features, summed over the rows in chunks.
+
+    Columns of a `mean` follow the features (those of `Lattice` bring their own).
+    """
+    X = as_rows(X)
+    m = features.num_features + mean.features(X[:1]).shape[1]
     targets = np.asarray(y, dtype=np.float64).reshape(len(y), -1)
     weights = np.ones(len(X)) if sample_weight is None else np.asarray(sample_weight, dtype=float)
     gram, projection = np.zeros((m, m)), np.zeros((m, targets.shape[1]))
     residual_trace = 0.0
     for part in chunks(len(X), ROWS_PER_CHUNK):
-        Phi = features.evaluate(kernel, X[part])
+        Phi = np.concatenate(
+            [features.evaluate(kernel, X[part]), mean.features(X[part])], axis=1
+        )
         weighted = weights[part, None] * Phi
         gram += weighted.T @ Phi
         projection += weighted.T @ targets[part]

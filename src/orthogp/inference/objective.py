@@ -12,27 +12,19 @@ Jacobian of the masses, from JAX.
 
 from __future__ import annotations
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
 from numpy.typing import NDArray
 from scipy.linalg import get_lapack_funcs
 
 from orthogp.features import Lattice
-from orthogp.features.masses import omega_blocks
 from orthogp.inference.bounds import factorise_in_place, unwhiten, whiten
 from orthogp.inference.moments import Moments, moments_from_statistics
-from orthogp.inference.parameters import learned_slots, unpack
+from orthogp.inference.parameters import learned_slots, masses_and_jacobian, unpack
 from orthogp.inference.threads import BlasThreads
 from orthogp.kernels import Kernel
-from orthogp.precision import AnyArray, in_double
 from orthogp.statistics import FourierStatistics
 
 (trtri,) = get_lapack_funcs(("trtri",), dtype=np.float64)
-
-JACOBIAN_BLOCK = 256
 
 
 class LatticeObjective:
@@ -64,13 +56,15 @@ class LatticeObjective:
         self._num_targets = statistics.num_targets
         self._sums = statistics.real_sums(features.indices)
         self._size = len(features.indices)
-        self._omegas = omega_blocks(features.lattice, features.indices, JACOBIAN_BLOCK)
         self._work: NDArray[np.float64] | None = None
 
     def value_and_gradient(self, vector: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
         """Return the bound and its gradient."""
         noise = float(np.exp(vector[-1]))
-        masses, mass_jacobian, prior, prior_jacobian = self._prior(vector[:-1])
+        prior_at = masses_and_jacobian(
+            vector[:-1], self.kernel, self.slots, self.features.lattice, self.features.indices
+        )
+        masses, mass_jacobian, prior, prior_jacobian = prior_at
         squared = self.features.squared_amplitudes(masses)
         scaled = np.sqrt(squared / noise)
         if self._work is None:
@@ -125,38 +119,3 @@ class LatticeObjective:
     def kernel_at(self, vector: NDArray[np.float64]) -> Kernel:
         """Return the kernel of a parameter vector."""
         return unpack(self.kernel, self.slots, np.asarray(vector[:-1]))
-
-    def _prior(self, log_parameters: NDArray[np.float64]):
-        blocks = [
-            _masses_and_jacobian(
-                log_parameters, self.kernel, self.slots, omegas, self.features.lattice.spacing
-            )
-            for omegas in self._omegas
-        ]
-        masses = np.concatenate([np.asarray(values[0]) for values, _ in blocks])
-        jacobian = np.concatenate([np.asarray(jacobians[0]) for _, jacobians in blocks])
-        (_, prior), (_, prior_jacobian) = blocks[0]
-        return (
-            masses[: self._size],
-            jacobian[: self._size],
-            float(prior),
-            np.asarray(prior_jacobian),
-        )
-
-
-@in_double
-@eqx.filter_jit
-def _masses_and_jacobian(
-    log_parameters: Float[AnyArray, " p"],
-    kernel: Kernel,
-    slots: tuple,
-    omegas: Float[AnyArray, "s d"],
-    spacing: Float[AnyArray, " d"],
-):
-    def prior(vector):
-        candidate = unpack(kernel, slots, vector)
-        masses = jax.vmap(lambda omega: candidate.mass(omega, jnp.asarray(spacing)))(omegas)
-        return masses, candidate.prior_variance()
-
-    omegas = jnp.asarray(omegas)
-    return prior(log_parameters), jax.jacfwd(prior)(log_parameters)

@@ -1,16 +1,22 @@
-"""A kernel's learned parameters as one vector of logarithms."""
+"""A kernel's learned parameters as one vector of logarithms, and the masses' derivatives in it."""
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 from numpy.typing import NDArray
 
+from orthogp.features.masses import omega_blocks
 from orthogp.kernels import Kernel
-from orthogp.precision import AnyArray
+from orthogp.precision import AnyArray, in_double
+from orthogp.statistics import FrequencyLattice
+
+JACOBIAN_BLOCK = 256
 
 
 class Slot(NamedTuple):
@@ -79,3 +85,51 @@ def with_lengthscale_per_column(kernel: Kernel, num_dims: int) -> Kernel:
         return primitive.with_parameters(lengthscale=np.full(columns, float(lengthscale)))
 
     return kernel.with_primitives(spread(*item) for item in kernel.primitives())
+
+
+class PriorJacobian(NamedTuple):
+    """Masses (s,) and k(0), each followed by its derivatives in the log parameters."""
+
+    masses: NDArray[np.float64]
+    jacobian: NDArray[np.float64]
+    variance: float
+    variance_jacobian: NDArray[np.float64]
+
+
+def masses_and_jacobian(
+    log_parameters: NDArray[np.float64],
+    kernel: Kernel,
+    slots: tuple[Slot, ...],
+    lattice: FrequencyLattice,
+    indices: NDArray[np.int64],
+) -> PriorJacobian:
+    """Return the masses at `indices` and k(0), with their derivatives."""
+    blocks = [
+        _masses_and_jacobian(log_parameters, kernel, slots, omegas, lattice.spacing)
+        for omegas in omega_blocks(lattice, indices, JACOBIAN_BLOCK)
+    ]
+    masses = np.concatenate([np.asarray(values[0]) for values, _ in blocks])
+    jacobian = np.concatenate([np.asarray(jacobians[0]) for _, jacobians in blocks])
+    (_, variance), (_, variance_jacobian) = blocks[0]
+    size = len(indices)
+    return PriorJacobian(
+        masses[:size], jacobian[:size], float(variance), np.asarray(variance_jacobian)
+    )
+
+
+@in_double
+@eqx.filter_jit
+def _masses_and_jacobian(
+    log_parameters: Float[AnyArray, " p"],
+    kernel: Kernel,
+    slots: tuple[Slot, ...],
+    omegas: Float[AnyArray, "s d"],
+    spacing: Float[AnyArray, " d"],
+):
+    def prior(vector):
+        candidate = unpack(kernel, slots, vector)
+        masses = jax.vmap(lambda omega: candidate.mass(omega, jnp.asarray(spacing)))(omegas)
+        return masses, candidate.prior_variance()
+
+    omegas = jnp.asarray(omegas)
+    return prior(log_parameters), jax.jacfwd(prior)(log_parameters)

@@ -1,0 +1,91 @@
+r"""The one-pass tightened bound of any family, and its gradient in closed form.
+
+With B = I + A/σ², m = B⁻¹b/σ², d̄ = R/N (docs/mathematics.md, "Bounds and gradient"):
+
+    ∂L/∂A = −(B⁻¹ + m mᵀ)/(2σ²) + I_family/(2(σ² + d̄))      ∂L/∂b = m/σ²
+
+I_family being the identity on the family's features, without the mean function's.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import get_lapack_funcs
+
+from orthogp.inference.bounds import factorise, unwhiten, whiten
+from orthogp.inference.parameters import pack
+from orthogp.inference.settings import Start
+from orthogp.inference.sources import Pullback, RowSource, Source
+from orthogp.inference.threads import BlasThreads
+
+(potri,) = get_lapack_funcs(("potri",), dtype=np.float64)
+
+
+class FamilyObjective:
+    """The bound as a function of one vector.
+
+    The vector holds the logarithms of the kernel's learned parameters, the features' own learned
+    parameters and, last, the logarithm of the noise variance.
+    """
+
+    def __init__(self, source: Source, threads: BlasThreads | None = None) -> None:
+        self.source = source
+        self._threads = BlasThreads(1) if threads is None else threads
+
+    def vector(self, start: Start) -> NDArray[np.float64]:
+        """Return the vector of some hyperparameters and the features' present parameters."""
+        source = self.source
+        own = source.features.free_parameters() if isinstance(source, RowSource) else np.empty(0)
+        return np.concatenate([pack(start.kernel, source.slots), own, [np.log(start.noise_variance)]])
+
+    def value(self, vector: NDArray[np.float64]) -> float:
+        """Return the bound."""
+        return self._evaluate(vector, with_gradient=False)[0]
+
+    def value_and_gradient(self, vector: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+        """Return the bound and its gradient."""
+        return self._evaluate(vector, with_gradient=True)
+
+    def _evaluate(
+        self, vector: NDArray[np.float64], *, with_gradient: bool
+    ) -> tuple[float, NDArray[np.float64]]:
+        noise = float(np.exp(vector[-1]))
+        moments = self.source.moments(vector[:-1])
+        family = self.source.features.num_features
+        p, rows, residual = len(moments.yy), moments.rows, moments.residual_trace
+        with self._threads.limited(len(moments.gram)):
+            chol = factorise(moments.gram, noise)
+            whitened = whiten(chol, moments.projection)
+            explained = np.sum(whitened**2) / noise
+            log_det = 2 * np.sum(np.log(np.einsum("ii->i", chol)))
+            yy = float(np.sum(moments.yy))
+            value = (
+                -p / 2 * (rows * np.log(2 * np.pi * noise) - moments.log_weights + log_det)
+                - (yy - explained) / (2 * noise)
+                - p * rows / 2 * np.log1p(residual / (rows * noise))
+            )
+            if not with_gradient:
+                return float(value), np.empty(0)
+            mean = unwhiten(chol, whitened) / noise
+            inverse = potri(chol, lower=1, overwrite_c=1)[0]
+        inverse = np.tril(inverse) + np.tril(inverse, -1).T
+        spread = noise + residual / rows
+        gram_bar = -(p * inverse + mean @ mean.T) / (2 * noise)
+        prior_bar = 0.0
+        if residual > 0:
+            np.einsum("ii->i", gram_bar)[:family] += p / (2 * spread)
+            # R = Σ w_n k(0) − tr A, and Σ w_n = N where weights count rows.
+            prior_bar = -p * self.source.count / (2 * spread)
+        gradient = np.empty_like(vector)
+        gradient[:-1] = self.source.gradient(
+            vector[:-1], Pullback(gram_bar, mean / noise, prior_bar)
+        )
+        gradient[-1] = (
+            p / 2 * np.sum(1 - np.diag(inverse))
+            - p * rows / 2
+            + (yy - explained) / (2 * noise)
+            - np.sum(mean**2) / 2
+            + p / 2 * residual / spread
+        )
+        return float(value), gradient
