@@ -13,15 +13,16 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from orthogp.errors import FitWarning, InputError, OutOfDomainWarning
-from orthogp.inference import Domain, FunctionDraws, Gaussian, Posterior
-from orthogp.inference.fitting import Fitter
+from orthogp.features import Features, resolve_features
+from orthogp.inference import Functions, Gaussian
 from orthogp.inference.settings import MAX_FEATURES, FitSettings, Start
 from orthogp.inference.starts import starts_for_kernel, starts_for_name
-from orthogp.inference.threads import BlasThreads, one_thread
+from orthogp.inference.threads import one_thread
 from orthogp.kernels import Kernel, resolve_kernel
 from orthogp.kernels.convert import KernelChoice
+from orthogp.learning import learn
 from orthogp.report import summarise
-from orthogp.sketch import Sketch, Units
+from orthogp.sketch import Rows, Sketch, Units
 from orthogp.statistics.nufft import available_threads
 from orthogp.validation import (
     check_columns,
@@ -46,10 +47,14 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         "quasi-periodic") starts from values read off the data, with one lengthscale per column. A
         kernel object starts from its own values, in the units of X and y; made by `.on(columns)`,
         it may leave columns of X unused.
-    features : {"auto", "lattice"}
-        The family of inducing features.
+    features : str or Features, default "auto"
+        The family of inducing features: "lattice" (which is "auto"), "trig", "hermite",
+        "legendre", "chebyshev", "box", "eigenfunction", "variational-fourier", "harmonic",
+        "random-fourier", "inducing-points", "exact" (no features, for up to some thousand rows),
+        or an object of `orthogp.features`; see docs/families.md.
     num_features : int or "auto"
-        "auto" takes as many as the certificate needs, up to `max_features`.
+        "auto" takes for the lattice as many as the certificate needs, up to `max_features`, and for
+        other families a number that suits the columns.
     mean : {None, "constant", "linear"}, default "constant"
         The mean function; its coefficients have broad priors and are integrated out.
     noise_variance : float, optional
@@ -87,6 +92,8 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         The sums of all rows seen, of y less `target_shift_`.
     posterior_ : Posterior
         In standardised units: y = target_offset_ + target_scale_ · f.
+    features_ : Features or None
+        The features in place, (`None` if the posterior is exact), and `num_features_` of them.
     domain_ : Domain
         Where predictions are the posterior's.
     status_ : str
@@ -99,7 +106,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         self,
         kernel: str | Kernel | Any = "matern32",
         *,
-        features: str = "auto",
+        features: str | Features = "auto",
         num_features: int | Literal["auto"] = "auto",
         mean: str | None = "constant",
         noise_variance: float | None = None,
@@ -150,7 +157,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
             wrap_tolerance=self.wrap_tolerance,
             num_threads=available_threads(self.n_jobs),
         )
-        self._learn(sketch, choice, columns, None, began)
+        self._learn(sketch, choice, columns, None, began, rows)
         self._one_target = rows.one_target
         return self
 
@@ -198,13 +205,13 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         columns: NDArray[np.int64],
         previous: Start | None,
         began: float,
+        rows: Rows | None = None,
     ) -> None:
         """Learn from the sums; the model changes only when all has gone well."""
         summed = time.monotonic()
         choice = choice._replace(kernel=_inner(choice.kernel, columns))
         # A kernel object is in the units of y: one scale for all targets keeps its meaning.
         units = sketch.units(shared=not choice.from_name)
-        statistics = sketch.standardised(units)
         threads = available_threads(self.n_jobs)
         settings = FitSettings(
             num_features=None if self.num_features == "auto" else int(self.num_features),
@@ -215,15 +222,12 @@ class GPRegressor(RegressorMixin, BaseEstimator):
             deadline=None if self.max_seconds is None else began + self.max_seconds,
         )
         starts = self._starts(sketch, units, choice, previous)
-        blas = BlasThreads(threads)
-        fit = Fitter(statistics, sketch.width, sketch.mean, settings, blas).fit(starts)
-        # Halfway to the nearest image of the data: as far as the kernel still reaches.
-        margin = (fit.features.lattice.period - sketch.width) / 2
-        domain = Domain(sketch.extent.lower - margin, sketch.extent.upper + margin)
+        family = resolve_features(self.features, self.num_features, len(columns))
+        own = None if rows is None else rows.on(columns)
+        fit = learn(sketch, units, family, settings, starts, threads, own)
+        domain = sketch.covered(fit.period)
         with one_thread():
-            posterior = Posterior(
-                fit.features, fit.kernel, fit.noise_variance, fit.moments, domain, threads
-            )
+            posterior = fit.posterior(domain, threads)
         if units.constant:
             warnings.warn(
                 "y is constant: there is nothing to learn, and the model predicts that constant.",
@@ -233,12 +237,14 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         self._sketch, self._last = sketch, Start(fit.kernel, fit.noise_variance)
         self.statistics_, self.target_shift_ = sketch.statistics, sketch.shift
         self.target_offset_, self.target_scale_ = units.offset, units.scale
-        self.posterior_, self.domain_, self.features_ = posterior, domain, fit.features
+        self.posterior_, self.domain_ = posterior, domain
+        self.features_ = getattr(fit, "features", None)
+        self.period_, self.num_features_ = fit.period, fit.num_features
         unit = _variance_unit(units.scale)
         self.columns_ = columns
         self.kernel_ = fit.kernel.scaled(unit).with_columns(dict(enumerate(columns.tolist())))
         self.noise_variance_ = fit.noise_variance * unit
-        jacobian = fit.moments.rows * float(np.sum(np.log(units.scale)))
+        jacobian = fit.rows * float(np.sum(np.log(units.scale)))
         self.elbo_ = fit.elbo.total - jacobian
         self.tightened_bound_ = fit.tightened.total - jacobian
         self.upper_bound_ = fit.upper.total - jacobian
@@ -318,7 +324,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         values = values + self.target_offset_[:, None]
         return values[:, 0] if self._one_target else values
 
-    def draw_functions(self, n_samples: int = 1, random_state: int | None = None) -> FunctionDraws:
+    def draw_functions(self, n_samples: int = 1, random_state: int | None = None) -> Functions:
         """Return posterior functions, in standardised units, to be evaluated anywhere."""
         check_is_fitted(self, "posterior_")
         state = check_random_state(random_state)

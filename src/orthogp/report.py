@@ -6,6 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from orthogp.features import resolve_features
+from orthogp.inference.domain import show
+
 if TYPE_CHECKING:
     from orthogp.estimators import GPRegressor
 
@@ -36,26 +39,24 @@ def summarise(model: GPRegressor) -> str:
         "linear": "linear, integrated out",
     }
     lines.append(f"  {'mean':<12} {mean[model.mean]}")
-    period = _number(model.features_.lattice.period)
-    lines.append(
-        f"  {'features':<12} M = {model.features_.num_features}, lattice of period {period}"
-    )
-    lines.append(
-        f"  {'covers':<12} "
-        + " × ".join(
-            f"[{low:.6g}, {high:.6g}]"
-            for low, high in zip(model.domain_.lower, model.domain_.upper, strict=True)
-        )
-    )
+    lines.append(f"  {'features':<12} {_features(model)}")
+    if model.period_ is not None:
+        lines.append(f"  {'covers':<12} {show(model.domain_)}")
     lines.append(
         f"  {'log p(y)':<12} between {model.elbo_:,.3f} (elbo) and {model.upper_bound_:,.3f}; "
         f"tightened lower bound {model.tightened_bound_:,.3f}"
     )
     lines.append(f"  {'certificate':<12} {guarantee(model)}")
-    lines.append(
-        f"  {'prior':<12} periodic; differs from the kernel over the data by at most "
-        f"{certificate.wrap_error:.1e} of its variance"
-    )
+    if certificate.wrap_error:
+        lines.append(
+            f"  {'prior':<12} periodic; differs from the kernel over the data by at most "
+            f"{certificate.wrap_error:.1e} of its variance"
+        )
+    if certificate.quadrature_error:
+        lines.append(
+            f"  {'quadrature':<12} three times as many nodes would move the features by at most "
+            f"{certificate.quadrature_error:.1e} of the prior sd"
+        )
     lines.append(f"  {'status':<12} {model.status_}")
     timings = model.timings_
     lines.append(
@@ -68,6 +69,10 @@ def summarise(model: GPRegressor) -> str:
 def guarantee(model: GPRegressor) -> str:
     """Return what the certificate implies, as a sentence."""
     certificate = model.certificate_
+    if certificate.replaces_prior:
+        return "none: the features replace the kernel's prior, and the bounds hold for theirs"
+    if model.features_ is None:
+        return "not needed: the posterior is exact"
     if certificate.holds:
         return (
             f"KL from the exact posterior ≤ {certificate.gap:.2g} nats: every mean is within "
@@ -79,6 +84,15 @@ def guarantee(model: GPRegressor) -> str:
         f"KL from the exact posterior ≤ {certificate.gap:.3g} nats: too much to bound single means "
         f"and variances (the features leave out {share:.1e} of the prior variance)"
     )
+
+
+def _features(model: GPRegressor) -> str:
+    if model.features_ is None:
+        return "none: exact"
+    family = resolve_features(model.features, "auto", 1)
+    name = "" if family is None else f"{type(family).__name__}, "
+    lattice = "" if model.period_ is None else f", lattice of period {_number(model.period_)}"
+    return f"{name}M = {model.num_features_}{lattice}"
 
 
 def _number(value: object) -> str:

@@ -146,6 +146,14 @@ class Sketch:
             )
         return replace(self, statistics=statistics, extent=extent)
 
+    def covered(self, period: NDArray[np.float64] | None) -> Domain:
+        """Return where predictions are the posterior's, for a prior of that period.
+
+        Halfway to the nearest image of the data: as far as the kernel still reaches.
+        """
+        margin = np.inf if period is None else (period - self.width) / 2
+        return Domain(self.extent.lower - margin, self.extent.upper + margin)
+
     def units(self, *, shared: bool) -> Units:
         """Return offset and scale that standardise the targets.
 

@@ -13,22 +13,23 @@ from sklearn.utils import check_array, check_consistent_length
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from orthogp.errors import FitWarning, InputError, check_finite
+from orthogp.features import resolve_features
 from orthogp.inference import Domain
 from orthogp.kernels import Kernel
 from orthogp.sketch import Rows
 from orthogp.statistics.lattice import MAX_DIMS
 
-_FEATURES = ("auto", "lattice")
 _MEANS = (None, "constant", "linear")
 _WEIGHTS = ("repeats", "precisions")
 
 
 def check_settings(estimator: Any) -> None:
     """Raise `InputError` unless an estimator's parameters (its kernel apart) make sense."""
-    for name, allowed in (("features", _FEATURES), ("mean", _MEANS), ("weights", _WEIGHTS)):
+    for name, allowed in (("mean", _MEANS), ("weights", _WEIGHTS)):
         value = getattr(estimator, name)
         if not (value is None or isinstance(value, str)) or value not in allowed:
             raise InputError(f"{name} must be one of {allowed}, got {value!r}.")
+    resolve_features(estimator.features, "auto", 1)
     number = estimator.num_features
     if number != "auto" and not (isinstance(number, Integral) and int(number) >= 1):
         raise InputError(f'num_features must be "auto" or a whole number ≥ 1, got {number!r}.')

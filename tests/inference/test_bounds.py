@@ -199,7 +199,11 @@ def test_residual_sums_are_the_sums_of_what_a_function_leaves_of_the_targets(
     features = Lattice(lattice, lattice.half_indices()[::2], prior)
     coefficients = np.random.default_rng(0).normal(size=(features.num_features, 2))
     left = rows.precisions[:, None] * (rows.y - design(features, rows.X) @ coefficients)
-    actual = residual_sums(features, rows.statistics(lattice, prior), coefficients)
+    s = len(features.indices)
+    waves = coefficients[:s].astype(complex)
+    waves[1:] -= 1j * coefficients[s : 2 * s - 1]
+    statistics = rows.statistics(lattice, prior)
+    actual = residual_sums(features.indices, waves, coefficients[2 * s - 1 :], statistics)
     for j in range(2):
         expected = oracles.trigonometric_sums(
             rows.X, left[:, j], lattice.spacing, lattice.extent, lattice.centre

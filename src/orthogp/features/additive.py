@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from orthogp.errors import FeatureError
 from orthogp.features.base import Features, as_rows
-from orthogp.features.series import SeriesFeatures
+from orthogp.features.series import MassSeries, SeriesFeatures
 from orthogp.kernels import Kernel, components
 from orthogp.precision import AnyArray
 from orthogp.statistics import FrequencyLattice
@@ -148,3 +148,19 @@ def _axes(lattice: FrequencyLattice, dims: tuple[int, ...]) -> FrequencyLattice:
     """Return the lattice along some columns."""
     own = list(dims)
     return FrequencyLattice(lattice.spacing[own], lattice.extent[own], lattice.centre[own])
+
+
+def for_kernel(family: Features, kernel: Kernel, num_dims: int) -> Features:
+    """Return the family, or for an additive kernel one copy of it for each component."""
+    parts = components(kernel, num_dims)
+    whole = len(parts) == 1 and parts[0][0] == tuple(range(num_dims))
+    if whole or not family.by_component or isinstance(family, Additive):
+        return family
+    return Additive(tuple(family for _ in parts), tuple(dims for dims, _ in parts))
+
+
+def is_wrapped(features: SeriesFeatures) -> bool:
+    """Return whether the features are those of the wrapped prior, not of the kernel's own."""
+    if isinstance(features, AdditiveSeries):
+        return all(is_wrapped(part) for part in features.parts)
+    return isinstance(features, MassSeries)

@@ -15,7 +15,6 @@ from abc import abstractmethod
 from typing import TYPE_CHECKING, ClassVar, Self
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
@@ -46,6 +45,8 @@ class Features(eqx.Module):
     #: Whether the features are those of the process itself, so that Q = Σ φ_m φ_m ≤ K and the
     #: bounds hold for it. Families that replace the prior by Q (random Fourier features) say no.
     projects: ClassVar[bool] = True
+    #: Whether an additive kernel takes one copy of the features for each of its components.
+    by_component: ClassVar[bool] = True
 
     @abstractmethod
     def evaluate(self, kernel: Kernel, X: NDArray) -> NDArray[np.float64]:
@@ -77,6 +78,11 @@ class Features(eqx.Module):
             Where `on` will be asked for; parameters are rounded to what it holds.
         """
         return self
+
+    def from_rows(self, kernel: Kernel, X: NDArray) -> Self:
+        """Return a copy in which everything left open is chosen for these rows."""
+        X = as_rows(X)
+        return self.placed(kernel, X.min(axis=0), X.max(axis=0))
 
     def wanted_period(
         self, kernel: Kernel, width: NDArray[np.float64]
@@ -116,7 +122,7 @@ class PointFeatures(Features):
 
 @in_double
 @eqx.filter_jit
-def _phi(features: PointFeatures, kernel: Kernel, X: NDArray) -> jax.Array:
+def _phi(features: PointFeatures, kernel: Kernel, X: NDArray) -> AnyArray:
     return features.phi(kernel, jnp.asarray(X))
 
 

@@ -70,5 +70,9 @@ def simplex_orders(
 def sample_box(lower: NDArray[np.float64], upper: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return an even grid of points over a box, (n, d)."""
     size = _SAMPLES[len(lower)]
-    axes = [np.linspace(low, high, size) for low, high in zip(lower, upper, strict=True)]
-    return np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, len(lower))
+    return grid_points([np.linspace(*ends, size) for ends in zip(lower, upper, strict=True)])
+
+
+def grid_points(axes: list[NDArray[np.float64]]) -> NDArray[np.float64]:
+    """Return all points with coordinates from the axes, the last varying fastest, (n, d)."""
+    return np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, len(axes))

@@ -107,5 +107,5 @@ def safe_sqrt(values: Float[AnyArray, "*shape"]) -> Float[AnyArray, "*shape"]:
 
 @in_double
 @eqx.filter_jit
-def _coefficients(features: SeriesFeatures, kernel: Kernel) -> jax.Array:
+def _coefficients(features: SeriesFeatures, kernel: Kernel) -> AnyArray:
     return features.coefficients(kernel)

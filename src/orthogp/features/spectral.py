@@ -23,44 +23,39 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import replace
-from typing import Any, ClassVar, NamedTuple, Self
+from itertools import pairwise
+from typing import Any, ClassVar, Self
 
 import equinox as eqx
 import numpy as np
 from numpy.typing import NDArray
 
 from orthogp.errors import FeatureError
+from orthogp.features.additive import for_kernel
 from orthogp.features.base import Features, as_rows, check_count, prior_variance
 from orthogp.features.masses import spectral_densities
 from orthogp.features.orders import (
     correlation_lengths,
     grid_orders,
+    grid_points,
     sample_box,
     simplex_orders,
 )
+from orthogp.features.rules import gauss_panels
 from orthogp.features.series import MassSeries
-from orthogp.kernels import Kernel, components
+from orthogp.kernels import Kernel
 from orthogp.statistics import FrequencyLattice
 
 # Relative to √k(0): where doubling the nodes of `evaluate` changes φ by less, they suffice.
 _CONVERGED = 1e-13
-_MOST_NODES = 2**13
-# |⟨ψ_m, ψ_m'⟩ − δ| over a lattice beyond which it does not resolve the family.
-_LARGEST_GRAM_ERROR = 0.5
+_MOST_NODES = {1: 2**13, 2: 2**9, 3: 2**7}
+# Nodes and rows whose phases are held at a time.
+_BLOCK, _ROWS = 2**12, 2**9
+# |⟨ψ_m, ψ_m'⟩ − δ| over a lattice below which the basis is orthonormal as it is.
+_ORTHONORMAL = 1e-13
 # Factors around the first guess of a dilation that are tried, then refined.
 _FACTORS = np.geomspace(0.2, 5.0, 11)
 _REFINEMENTS = 6
-
-
-class _Axis(NamedTuple):
-    """One column's basis on the lattice: orthonormal values (count, 2n+1) at −n…n."""
-
-    values: NDArray[np.float64]
-    gram_error: float
-
-    @property
-    def reach(self) -> int:
-        return self.values.shape[1] // 2
 
 
 class SpectralFeatures(Features):
@@ -86,7 +81,7 @@ class SpectralFeatures(Features):
     learn: bool = eqx.field(default=False, static=True, kw_only=True)
     orders: tuple[tuple[int, ...], ...] | None = eqx.field(default=None, static=True, kw_only=True)
 
-    #: Whether the basis lives on [−1, 1]; the lattice then tiles that interval with its cells.
+    #: Whether the basis is zero beyond `reach`, so that a lattice tiles what is within.
     compact: ClassVar[bool] = True
     #: Whether several columns take products of the lowest total order, not a grid of them.
     total_order: ClassVar[bool] = False
@@ -130,10 +125,10 @@ class SpectralFeatures(Features):
         Gauss–Legendre with `size` nodes between all `breakpoints`, unless a family knows better.
         """
         edges = self.breakpoints(count)
-        nodes, weights = np.polynomial.legendre.leggauss(max(size // (len(edges) - 1), 12))
-        half = np.diff(edges)[:, None] / 2
-        middle = (edges[1:] + edges[:-1])[:, None] / 2
-        return (middle + half * nodes).ravel(), (half * weights).ravel()
+        each = max(size // (len(edges) - 1), 12)
+        rules = [gauss_panels(lower, upper, each) for lower, upper in pairwise(edges)]
+        nodes, weights = zip(*rules, strict=True)
+        return np.concatenate(nodes), np.concatenate(weights)
 
     def breakpoints(self, count: int) -> NDArray[np.float64]:
         """Return where the basis is not smooth, from 0 to `reach`."""
@@ -147,8 +142,9 @@ class SpectralFeatures(Features):
         What is left open is chosen for the smallest box around X and the centre.
         """
         X = as_rows(X)
-        if (additive := _additive(self, kernel, X.shape[1])) is not None:
-            return additive.evaluate(kernel, X)
+        family = for_kernel(self, kernel, X.shape[1])
+        if family is not self:
+            return family.evaluate(kernel, X)
         centre = np.zeros(X.shape[1]) if self.centre is None else np.asarray(self.centre)
         radius = np.max(np.abs(X - centre), axis=0)
         features = replace(self, centre=centre).placed(kernel, centre - radius, centre + radius)
@@ -156,6 +152,7 @@ class SpectralFeatures(Features):
 
     def _integrate(self, kernel: Kernel, X: NDArray[np.float64]) -> NDArray[np.float64]:
         orders, dilation = self._chosen(X.shape[1])
+        # Where the integrand turns fastest.
         far = X[np.unique(np.concatenate([X.argmin(axis=0), X.argmax(axis=0)]))]
         radius = np.max(np.abs(far - self.centre), axis=0)
         turns = max(
@@ -163,11 +160,12 @@ class SpectralFeatures(Features):
             for c, n, r in zip(dilation, orders.max(axis=0) + 1, radius, strict=True)
         )
         size = int(turns) + 24
+        enough = _CONVERGED * np.sqrt(prior_variance(kernel))
         while True:
             probe = self._sum_nodes(kernel, far, size)
             finer = self._sum_nodes(kernel, far, 2 * size)
             error = np.max(np.abs(finer - probe))
-            if error <= _CONVERGED * np.sqrt(prior_variance(kernel)) or 2 * size > _MOST_NODES:
+            if error <= enough or 2 * size > _MOST_NODES[X.shape[1]]:
                 return self._sum_nodes(kernel, X, 2 * size)
             size *= 2
 
@@ -191,15 +189,19 @@ class SpectralFeatures(Features):
                 values = 2 * values
             axes.append(dilation[d] * u)
             tables.append(values)
-        omegas = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, num_dims)
-        psi = _products(tables, orders) * np.sqrt(spectral_densities(kernel, omegas))
         odd = self._odd(orders)
-        Phi = np.empty((len(X), len(orders)))
-        for start in range(0, len(X), 1024):
-            rows = slice(start, start + 1024)
-            phases = (X[rows] - self.centre) @ omegas.T
-            Phi[rows, ~odd] = np.cos(phases) @ psi[~odd].T
-            Phi[rows, odd] = np.sin(phases) @ psi[odd].T
+        Phi = np.zeros((len(X), len(orders)))
+        step = max(_BLOCK // int(np.prod([len(axis) for axis in axes[1:]])), 1)
+        for start in range(0, len(axes[0]), step):
+            part = slice(start, start + step)
+            omegas = grid_points([axes[0][part], *axes[1:]])
+            psi = _products([tables[0][:, part], *tables[1:]], orders)
+            psi *= np.sqrt(spectral_densities(kernel, omegas))
+            for first in range(0, len(X), _ROWS):
+                rows = slice(first, first + _ROWS)
+                phases = (X[rows] - self.centre) @ omegas.T
+                Phi[rows, ~odd] += np.cos(phases) @ psi[~odd].T
+                Phi[rows, odd] += np.sin(phases) @ psi[odd].T
         return Phi
 
     # ------------------------------------------------------------------ choosing what is open
@@ -232,15 +234,15 @@ class SpectralFeatures(Features):
             features = replace(features, num_features=len(orders), orders=orders)
         if self.dilation is not None:
             given = np.broadcast_to(np.asarray(self.dilation, dtype=float), (num_dims,))
-            return features._fit_on(features.dilated(given), lattice)
-        counts = np.max(features.orders, axis=0) + 1
+            return features.dilated(given)._fit_on(lattice)
+        counts = np.max(np.array(features.orders), axis=0) + 1
         guess = self.guess(counts, width, length)
         points = sample_box(centre - width / 2, centre + width / 2)
         tried: dict[float, float] = {}
 
         def score(factor: float) -> float:
             if factor not in tried:
-                candidate = features._fit_on(features.dilated(factor * guess), lattice)
+                candidate = features.dilated(factor * guess)._fit_on(lattice)
                 tried[factor] = candidate._left_out(kernel, points, lattice)
             return tried[factor]
 
@@ -249,7 +251,7 @@ class SpectralFeatures(Features):
         for _ in range(_REFINEMENTS):
             best = min((best / step, best, best * step), key=score)
             step = np.sqrt(step)
-        return features._fit_on(features.dilated(best * guess), lattice)
+        return features.dilated(best * guess)._fit_on(lattice)
 
     def _left_out(
         self, kernel: Kernel, points: NDArray[np.float64], lattice: FrequencyLattice | None
@@ -268,12 +270,12 @@ class SpectralFeatures(Features):
                 return np.inf
         return prior_variance(kernel) - float(np.mean(np.sum(Phi**2, axis=1)))
 
-    def _fit_on(self, features: Self, lattice: FrequencyLattice | None) -> Self:
-        """Return `features` with a dilation whose interval the lattice's cells tile."""
-        if lattice is None or not self.compact or features.dilation is None:
-            return features
-        cells = np.clip(np.round(features.dilation / lattice.spacing - 0.5), 0, lattice.extent)
-        return features.dilated((cells + 0.5) * lattice.spacing)
+    def _fit_on(self, lattice: FrequencyLattice | None) -> Self:
+        """Return a copy with a dilation whose interval the lattice's cells tile."""
+        if lattice is None or not self.compact or self.dilation is None:
+            return self
+        cells = np.clip(np.round(self.dilation / lattice.spacing - 0.5), 0, lattice.extent)
+        return self.dilated((cells + 0.5) * lattice.spacing)
 
     def _chosen(self, num_dims: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         if self.orders is None or self.dilation is None:
@@ -292,17 +294,16 @@ class SpectralFeatures(Features):
     def on(self, lattice: FrequencyLattice) -> MassSeries:
         """Return the features with nodes on a lattice, orthonormal over its points."""
         orders, dilation = self._chosen(lattice.num_dims)
-        axes = []
-        for d in range(lattice.num_dims):
-            count = int(orders[:, d].max()) + 1
-            h, most = float(lattice.spacing[d]), int(lattice.extent[d])
-            axis = self._axis(count, float(dilation[d]), h, most)
-            if axis is None or axis.gram_error > _LARGEST_GRAM_ERROR:
-                raise FeatureError(self._unresolved(count, float(dilation[d]), h, most))
-            axes.append(axis)
-        reaches = np.array([axis.reach for axis in axes])
+        counts = orders.max(axis=0) + 1
+        tables = [
+            self._sampled(int(count), float(c), float(h), int(most))
+            for count, c, h, most in zip(
+                counts, dilation, lattice.spacing, lattice.extent, strict=True
+            )
+        ]
+        reaches = [table.shape[1] // 2 for table in tables]
         indices = FrequencyLattice(lattice.spacing, reaches, lattice.centre).half_indices()
-        psi = _products([axis.values for axis in axes], orders)[:, -len(indices) :]
+        psi = _products(tables, orders)[:, -len(indices) :]
         psi[:, 1:] *= 2
         return MassSeries(lattice, indices, self._odd(orders), psi)
 
@@ -326,51 +327,39 @@ class SpectralFeatures(Features):
             worst += float(np.max(np.abs(fine - coarse)))
         return worst / np.sqrt(prior_variance(kernel))
 
-    def _axis(self, count: int, dilation: float, h: float, most: int) -> _Axis | None:
-        """Return one column's basis on −n…n, or `None` where there are too few nodes."""
+    def _sampled(self, count: int, dilation: float, h: float, most: int) -> NDArray[np.float64]:
+        """Return one column's basis at the nodes −n…n, orthonormal over them, (count, 2n+1).
+
+        However few they are, these are features of the wrapped prior, and fewer nodes even leave
+        out less of it; so all that is asked for is a node for every member.
+        """
         wanted = int(np.floor(dilation * self.reach(count) / h + 1e-9))
-        n = min(wanted, most)
-        if self.compact and n < wanted:
-            return None
-        values = np.sqrt(h / dilation) * self.basis(np.arange(-n, n + 1) * h / dilation, count)
         odd = self.is_odd(np.arange(count))
-        if max(int(np.sum(~odd)) - 1, int(np.sum(odd))) > n:
-            return None
-        error = float(np.max(np.abs(values @ values.T - np.eye(count))))
-        if error > 1e-13:
-            for part in (odd, ~odd):
-                values[part] = _orthonormal_rows(values[part])
-        return _Axis(values, error)
-
-    def _unresolved(self, count: int, dilation: float, h: float, most: int) -> str:
-        """Return the sentence that says how many nodes the family wants."""
-        reach = dilation * self.reach(count)
-        present = 2 * min(int(reach / h), most) + 1
-        name = type(self).__name__
-        if self.compact and reach > (most + 0.51) * h:
-            return (
-                f"{name} reaches up to frequency {reach:.4g}, beyond the lattice's "
-                f"{most * h:.4g}: use a smaller a or fewer features."
+        least = max(int(np.sum(~odd)) - 1, int(np.sum(odd)))
+        name = f"{type(self).__name__} with {count} members per column"
+        if self.compact and wanted > most:
+            raise FeatureError(
+                f"{name} reaches up to frequency {dilation * self.reach(count):.4g}, but the "
+                f"lattice only to {most * h:.4g}: use a narrower band or fewer features."
             )
-        for factor in 2 ** np.arange(1, 12):
-            axis = self._axis(count, dilation, h / factor, 2**22)
-            if axis is not None and axis.gram_error <= _LARGEST_GRAM_ERROR:
-                break
-        return (
-            f"{name} with {count} members per column wants about {present * factor} nodes, but the "
-            f"lattice has {present} there: use fewer features, or a larger `domain` for a finer "
-            "lattice."
-        )
-
-
-def _additive(family: Features, kernel: Kernel, num_dims: int) -> Features | None:
-    """Return the family for each component of an additive kernel, if it is one."""
-    from orthogp.features.additive import Additive
-
-    parts = components(kernel, num_dims)
-    if len(parts) == 1 and parts[0][0] == tuple(range(num_dims)):
-        return None
-    return Additive(tuple(family for _ in parts), tuple(dims for dims, _ in parts))
+        n = min(wanted, most)
+        if least > n:
+            raise FeatureError(
+                f"{name} wants at least {2 * least + 1} nodes, but the lattice has {2 * n + 1} "
+                "there: use fewer features, or a larger `domain` for a finer lattice."
+            )
+        # On the half line, so that no rounding can spoil the symmetry.
+        nodes = np.arange(n + 1, dtype=np.float64)
+        fold = np.where(nodes == 0, 1.0, np.sqrt(2))
+        half = np.sqrt(h / dilation) * fold * self.basis(nodes * (h / dilation), count)
+        half[odd, 0] = 0.0
+        for part, values in ((~odd, half), (odd, half[:, 1:])):
+            gram = values[part] @ values[part].T
+            if np.max(np.abs(gram - np.eye(len(gram))), initial=0.0) > _ORTHONORMAL:
+                values[part] = _orthonormal_rows(values[part])
+        half /= fold
+        mirrored = np.where(odd, -1.0, 1.0)[:, None] * half[:, :0:-1]
+        return np.concatenate([mirrored, half], axis=1)
 
 
 def _products(tables: list[NDArray[np.float64]], orders: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -384,7 +373,5 @@ def _products(tables: list[NDArray[np.float64]], orders: NDArray[np.int64]) -> N
 
 def _orthonormal_rows(values: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return rows with the same successive spans and signs, orthonormal."""
-    if len(values) == 0:
-        return values
     q, r = np.linalg.qr(values.T)
-    return (q * np.sign(np.diag(r))).T
+    return (q * np.where(np.diag(r) < 0, -1.0, 1.0)).T

@@ -3,13 +3,15 @@
 from orthogp.inference.bounds import Bound, Certificate
 from orthogp.inference.domain import Domain
 from orthogp.inference.moments import Moments, moments_from_rows, moments_from_statistics
-from orthogp.inference.posterior import FunctionDraws, Gaussian, Posterior
+from orthogp.inference.posterior import FunctionDraws, Posterior
+from orthogp.inference.predictive import Functions, Gaussian
 
 __all__ = [
     "Bound",
     "Certificate",
     "Domain",
     "FunctionDraws",
+    "Functions",
     "Gaussian",
     "Moments",
     "Posterior",

@@ -59,12 +59,21 @@ class Certificate(NamedTuple):
         of the prior k_P.
     rounding : float
         What rounding and the transforms' tolerance may add to the difference, in nats.
+    quadrature_error : float
+        How much the features change, relative to the prior's standard deviation, when the lattice
+        of their quadrature becomes three times as fine. It does not touch the bounds: on any
+        lattice the features are orthonormal.
+    replaces_prior : bool
+        Whether the features define a prior of their own. The bounds then hold for that prior, and
+        nothing is certified about the kernel's.
     """
 
     lower: float
     upper: float
     wrap_error: float
     rounding: float = 0.0
+    quadrature_error: float = 0.0
+    replaces_prior: bool = False
 
     @property
     def gap(self) -> float:
@@ -79,7 +88,7 @@ class Certificate(NamedTuple):
     @property
     def holds(self) -> bool:
         """Whether γ is small enough to imply bounds on means and variances."""
-        return self.gamma <= 0.2
+        return self.gamma <= 0.2 and not self.replaces_prior
 
     @property
     def mean_error(self) -> float:

@@ -37,7 +37,9 @@ class FamilyObjective:
         """Return the vector of some hyperparameters and the features' present parameters."""
         source = self.source
         own = source.features.free_parameters() if isinstance(source, RowSource) else np.empty(0)
-        return np.concatenate([pack(start.kernel, source.slots), own, [np.log(start.noise_variance)]])
+        return np.concatenate(
+            [pack(start.kernel, source.slots), own, [np.log(start.noise_variance)]]
+        )
 
     def value(self, vector: NDArray[np.float64]) -> float:
         """Return the bound."""

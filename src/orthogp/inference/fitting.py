@@ -13,16 +13,20 @@ from numpy.typing import NDArray
 
 from orthogp.errors import PrecisionError
 from orthogp.features import Lattice, MeanPrior
-from orthogp.inference.bounds import Bound, Certificate, factorise, one_pass_bound, titsias_bound
+from orthogp.inference.bounds import Certificate, factorise, one_pass_bound, titsias_bound
+from orthogp.inference.domain import Domain
+from orthogp.inference.fit import Fit
+from orthogp.inference.limits import NOISE_FLOOR, names_at_limit, parameter_limits
 from orthogp.inference.moments import Moments
 from orthogp.inference.objective import LatticeObjective
 from orthogp.inference.optimise import Maximum, curvature_at, refine, search
-from orthogp.inference.parameters import Slot, pack
+from orthogp.inference.parameters import pack
+from orthogp.inference.posterior import Posterior
 from orthogp.inference.residual import required_features, sharp_upper_bound
 from orthogp.inference.settings import FitSettings, Start
 from orthogp.inference.status import Ending, describe
 from orthogp.inference.threads import BlasThreads, one_thread
-from orthogp.inference.wrapping import choose_decimation, lengthscale_limits, wrap_error
+from orthogp.inference.wrapping import choose_decimation, wrap_error
 from orthogp.kernels import Kernel
 from orthogp.statistics import FourierStatistics, FrequencyLattice
 from orthogp.statistics.nufft import TOLERANCE
@@ -36,18 +40,7 @@ ALLOWED_TRACE = 0.005
 ROUNDING = 10 * TOLERANCE
 #: A change of features or period that gains fewer nats than this is the last.
 SETTLED = 0.01
-#: The smallest noise variance, relative to the variance of the targets.
-NOISE_FLOOR = 1e-9
 
-# Limits of parameters in units where the targets have variance one; lengthscales have their own,
-# and any other parameter may move by a factor of four from its start.
-_LIMITS = {
-    "variance": (1e-6, 1e5),
-    "weights": (1e-6, 1e5),
-    "nu": (0.1, 15.0),
-    "alpha": (0.3, 500.0),
-    "shape_lengthscale": (0.1, 50.0),
-}
 # How much longer lengthscales may become before the period must: generous at first, when they are
 # but guessed, and tight at the end, when every feature counts.
 _HEADROOM_FIRST, _HEADROOM_LAST = 1.5, 1.1
@@ -70,20 +63,27 @@ class Stage:
 
 
 @dataclass(frozen=True)
-class Fit:
-    """A fitted model, in the units of the statistics' targets."""
+class LatticeFit(Fit):
+    """A fitted model with lattice features."""
 
-    kernel: Kernel
-    noise_variance: float
     features: Lattice
     moments: Moments
-    elbo: Bound
-    tightened: Bound
-    upper: Bound
-    certificate: Certificate
-    status: str
-    converged: bool
-    num_evaluations: int
+
+    @property
+    def period(self) -> NDArray[np.float64]:
+        """The period of the prior."""
+        return self.features.lattice.period
+
+    @property
+    def num_features(self) -> int:
+        """The number of features."""
+        return self.features.num_features
+
+    def posterior(self, domain: Domain, num_threads: int) -> Posterior:
+        """Return the posterior over a domain."""
+        return Posterior(
+            self.features, self.kernel, self.noise_variance, self.moments, domain, num_threads
+        )
 
 
 class Fitter:
@@ -106,7 +106,7 @@ class Fitter:
         self._noise_floor = NOISE_FLOOR
         self._final: Stage | None = None
 
-    def fit(self, starts: list[Start]) -> Fit:
+    def fit(self, starts: list[Start]) -> LatticeFit:
         """Return the fit from the best of some starting values."""
         if not self.settings.learn:
             return self._finish(starts[0], None)
@@ -225,17 +225,11 @@ class Fitter:
             raise PrecisionError(
                 "No noise variance resolves these data in double precision: rescale the targets."
             )
-        names = _entry_names(objective.slots)
-        near = (maximum.x > upper - 1e-3) | (maximum.x < lower + 1e-3)
         stage = Stage(
             Start(objective.kernel_at(maximum.x), float(np.exp(maximum.x[-1]))),
             maximum,
             objective,
-            tuple(
-                name
-                for name, hit in zip(names, near, strict=True)
-                if hit and name != "noise_variance"
-            ),
+            names_at_limit(objective.slots, maximum.x, lower, upper),
         )
         objective.release()
         self._num_evaluations += maximum.num_evaluations
@@ -270,26 +264,14 @@ class Fitter:
         self, objective: LatticeObjective, kernel: Kernel
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return the limits of the parameter vector."""
-        lattice = objective.features.lattice
-        highest = np.max(lattice.spacing * np.maximum(lattice.extent, 1))
-        lower, upper = [], []
-        values = _split(pack(kernel, objective.slots), objective.slots)
-        for slot, logs in zip(objective.slots, values, strict=True):
-            if slot.name == "lengthscale":
-                longest = lengthscale_limits(
-                    kernel, slot, lattice.period, self.width, self.settings.wrap_tolerance
-                )
-                high = np.log(longest).ravel()
-                low = np.minimum(np.log(0.3 / highest), high)
-            elif slot.name in _LIMITS:
-                low, high = (np.full(slot.size, np.log(edge)) for edge in _LIMITS[slot.name])
-            else:
-                low, high = logs - np.log(4), logs + np.log(4)
-            lower.append(low)
-            upper.append(high)
-        lower.append(np.log([self._noise_floor]))
-        upper.append(np.log([1e3]))
-        return np.concatenate(lower), np.concatenate(upper)
+        return parameter_limits(
+            kernel,
+            objective.slots,
+            objective.features.lattice,
+            self.width,
+            self.settings.wrap_tolerance,
+            self._noise_floor,
+        )
 
     def _wanted_features(self, best: Start) -> int:
         """Return how many features to end with."""
@@ -309,7 +291,7 @@ class Fitter:
 
     # ------------------------------------------------------------------ the end
 
-    def _finish(self, best: Start, stage: Stage | None) -> Fit:
+    def _finish(self, best: Start, stage: Stage | None) -> LatticeFit:
         """Return the fit with its bounds; double the features while the certificate asks for it."""
         self._final = stage
         objective = stage.objective if stage else None
@@ -347,7 +329,7 @@ class Fitter:
             wrap_tolerance=settings.wrap_tolerance,
         )
 
-    def _certified(self, objective: LatticeObjective, moments: Moments, best: Start) -> Fit:
+    def _certified(self, objective: LatticeObjective, moments: Moments, best: Start) -> LatticeFit:
         chol = factorise(moments.gram, best.noise_variance)
         elbo = titsias_bound(moments, best.noise_variance, chol)
         upper = sharp_upper_bound(
@@ -362,7 +344,7 @@ class Fitter:
         size = float(np.sum(moments.yy)) / (2 * best.noise_variance) + abs(elbo.complexity)
         certificate = Certificate(elbo.total, upper.total, error, ROUNDING * size)
         converged = self._final is None or self._final.maximum.converged
-        return Fit(
+        return LatticeFit(
             kernel=best.kernel,
             noise_variance=best.noise_variance,
             features=objective.features,
@@ -374,21 +356,9 @@ class Fitter:
             status=describe(self._ending(objective, best, certificate, converged)),
             converged=converged,
             num_evaluations=self._num_evaluations,
+            rows=moments.rows,
         )
 
 
 def _vector(start: Start, objective: LatticeObjective) -> NDArray[np.float64]:
     return np.append(pack(start.kernel, objective.slots), np.log(start.noise_variance))
-
-
-def _split(vector: NDArray[np.float64], slots: tuple[Slot, ...]) -> list[NDArray[np.float64]]:
-    edges = np.cumsum([slot.size for slot in slots])[:-1]
-    return np.split(vector, edges) if slots else []
-
-
-def _entry_names(slots: tuple[Slot, ...]) -> list[str]:
-    names = []
-    for slot in slots:
-        entries = [""] if slot.size == 1 else [f" {i}" for i in range(slot.size)]
-        names += [f"{slot.name}{entry}" for entry in entries]
-    return [*names, "noise_variance"]

@@ -96,9 +96,7 @@ def moments_from_rows(
     gram, projection = np.zeros((m, m)), np.zeros((m, targets.shape[1]))
     residual_trace = 0.0
     for part in chunks(len(X), ROWS_PER_CHUNK):
-        Phi = np.concatenate(
-            [features.evaluate(kernel, X[part]), mean.features(X[part])], axis=1
-        )
+        Phi = np.concatenate([features.evaluate(kernel, X[part]), mean.features(X[part])], axis=1)
         weighted = weights[part, None] * Phi
         gram += weighted.T @ Phi
         projection += weighted.T @ targets[part]

@@ -11,7 +11,6 @@ the units of the statistics' targets.
 from __future__ import annotations
 
 from functools import cached_property
-from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -27,6 +26,7 @@ from orthogp.features.lattice import residual_mass
 from orthogp.inference.bounds import factorise, unwhiten, whiten
 from orthogp.inference.domain import Domain, show, warn_outside
 from orthogp.inference.moments import Moments
+from orthogp.inference.predictive import Gaussian, PredictivePosterior
 from orthogp.inference.residual import unseen_modes
 from orthogp.inference.series import Blocks, SeriesBox
 from orthogp.inference.threads import one_thread
@@ -38,13 +38,6 @@ from orthogp.statistics.nufft import evaluate_series
 (potri,) = get_lapack_funcs(("potri",), dtype=np.float64)
 
 NEGLIGIBLE_SHARE = 1e-9
-
-
-class Gaussian(NamedTuple):
-    """Means (n, p) and variances (n,), the latter shared by all targets."""
-
-    mean: NDArray[np.float64]
-    variance: NDArray[np.float64]
 
 
 class FunctionDraws:
@@ -76,7 +69,7 @@ class FunctionDraws:
         return values + np.einsum("nq,spq->nsp", covariates, self._slopes)
 
 
-class Posterior:
+class Posterior(PredictivePosterior):
     """q(f) for lattice features; see the module's docstring.
 
     Parameters
@@ -148,7 +141,7 @@ class Posterior:
         Phi = np.empty((len(X), self.features.num_features))
         Phi[inside] = self.features.design(X[inside]) * self._amplitudes
         independent = np.zeros((len(X), len(X)))
-        prior = _wrapped_matrix(self.kernel, X[inside], self.features.lattice.period)
+        prior = covariance_matrix(self.kernel, X[inside], self.features.lattice.period)
         mean_prior = self.features.mean
         covariates = mean_prior.covariates(X[inside])
         prior += mean_prior.offset_variance
@@ -157,7 +150,9 @@ class Posterior:
         if outside is not None:
             warn_outside(int(outside.sum()), len(X), self.domain)
             Phi[outside], offset = self._features_outside(X[outside])
-            independent[np.ix_(outside, outside)] = offset + _matrix(self.kernel, X[outside])
+            independent[np.ix_(outside, outside)] = offset + covariance_matrix(
+                self.kernel, X[outside]
+            )
         whitened = whiten(self.chol, Phi.T)
         return independent + whitened.T @ whitened
 
@@ -366,12 +361,11 @@ def _derivative_variance(kernel: Kernel, num_dims: int) -> NDArray[np.float64]:
     return np.asarray(kernel.derivative_variance(num_dims))
 
 
-def _wrapped_matrix(kernel: Kernel, X: NDArray, period: NDArray) -> NDArray[np.float64]:
+def covariance_matrix(
+    kernel: Kernel, X: NDArray, period: NDArray | None = None
+) -> NDArray[np.float64]:
+    """Return the prior covariance at the rows of X, wrapped if a period is given, (n, n)."""
     return np.array(_pairwise(kernel, X, period))
-
-
-def _matrix(kernel: Kernel, X: NDArray) -> NDArray[np.float64]:
-    return np.array(_pairwise(kernel, X, None))
 
 
 @in_double

@@ -8,9 +8,11 @@ on a grid of 4n+1 points, so that G is: series to the grid, times the density, b
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
-from scipy.fft import irfftn, next_fast_len, rfftn
+from scipy.fft import fftn, irfftn, next_fast_len, rfftn
 
 from orthogp.statistics import FourierStatistics
 
@@ -30,7 +32,7 @@ class SeriesGrid:
     def __init__(self, indices: NDArray[np.int64]) -> None:
         reach = np.abs(indices).max(axis=0)
         self.reach = reach
-        self.shape = tuple(next_fast_len(int(4 * n + 1), real=True) for n in reach)
+        self.shape = tuple(_fast_size(int(4 * n + 1)) for n in reach)
         num_dims = indices.shape[1]
         # Real transforms keep the non-negative half of their last axis; here of the first column.
         self._axes = (*range(2, num_dims + 1), 1)
@@ -57,12 +59,30 @@ class SeriesGrid:
         flat[:, self._at] += upright
         flat[:, self._mirror] += upright[:, self._edge].conj()
         half = flat.reshape(len(flat), *self._half)
-        return irfftn(half, s=self._sizes, axes=self._axes, norm="forward")
+        return np.asarray(irfftn(half, s=self._sizes, axes=self._axes, norm="forward"))
 
     def sums(self, values: NDArray[np.float64]) -> NDArray[np.complex128]:
         """Return Σ_g v_g e^{iω_t·x_g} of each row of grid values, at the half set, (m, s)."""
-        transformed = rfftn(values, axes=self._axes).reshape(len(values), -1)[:, self._at]
+        transformed = np.asarray(rfftn(values, axes=self._axes))
+        transformed = transformed.reshape(len(values), -1)[:, self._at]
         return np.where(self._turned, transformed, transformed.conj())
+
+    def coefficients(self, values: NDArray[np.float64]) -> NDArray[np.complex128]:
+        """Return the series c_t, |t_d| ≤ 2·reach_d, of one function given on the grid."""
+        full = np.asarray(fftn(values), dtype=np.complex128) / np.prod(self.shape)
+        at = [
+            np.mod(np.arange(-2 * n, 2 * n + 1), size)
+            for n, size in zip(self.reach, self.shape, strict=True)
+        ]
+        return full[np.ix_(*at)]
+
+    def sum_of_squares(self, coefficients: NDArray[np.complex128]) -> NDArray[np.float64]:
+        """Return Σ_m (Re Σ_t z_mt e^{iω_t·x})² on the grid."""
+        total = np.zeros(self.shape)
+        for start in range(0, len(coefficients), self.batch):
+            values = self.values(coefficients[start : start + self.batch])
+            total += np.einsum("m...,m...->...", values, values)
+        return total
 
     def density(self, statistics: FourierStatistics) -> NDArray[np.float64]:
         """Return the grid density whose sums up to twice the reach are the data's."""
@@ -79,10 +99,16 @@ class SeriesGrid:
             for n, size in zip(self.reach[1:], self.shape[1:], strict=True)
         ]
         half[np.ix_(*at)] = points.conj()
-        grid = irfftn(half[None], s=self._sizes, axes=self._axes, norm="forward")[0]
-        return grid / np.prod(self.shape)
+        grid = irfftn(half[None], s=self._sizes, axes=self._axes, norm="forward")
+        return np.asarray(grid)[0] / np.prod(self.shape)
 
 
 def as_complex(C: NDArray[np.float64], odd: NDArray[np.bool_]) -> NDArray[np.complex128]:
     """Return z with φ = Re Σ z_t e^{iθ_t}: C for series of cosines, −iC for series of sines."""
-    return np.where(odd[:, None], -1j, 1.0) * C
+    turn = np.where(odd, -1j, 1.0).astype(np.complex128)
+    return turn[:, None] * C
+
+
+def _fast_size(least: int) -> int:
+    size: Any = next_fast_len(least, real=True)
+    return int(size)

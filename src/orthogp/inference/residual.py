@@ -16,11 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.signal import fftconvolve
 
-from orthogp.features import Lattice
+from orthogp.features import Lattice, MeanPrior
 from orthogp.features.lattice import residual_mass
 from orthogp.features.masses import lattice_masses
+from orthogp.features.series import SeriesFeatures
 from orthogp.inference.bounds import Bound, factorise, unwhiten, upper_bound, whiten
 from orthogp.inference.moments import Moments
+from orthogp.inference.products import as_complex
 from orthogp.inference.series import SeriesBox
 from orthogp.kernels import Kernel
 from orthogp.statistics import FourierStatistics, FrequencyLattice
@@ -50,7 +52,10 @@ def sharp_upper_bound(
     explained = np.sum(whitened**2) / alpha
     u = unwhiten(factor, whitened) / alpha
     amplitudes = np.sqrt(features.squared_amplitudes(features.masses(kernel)))
-    sums = residual_sums(features, statistics, amplitudes[:, None] * u)
+    z, s = amplitudes[:, None] * u, len(features.indices)
+    waves = z[:s].astype(np.complex128)
+    waves[1:] -= 1j * z[s : 2 * s - 1]
+    sums = residual_sums(features.indices, waves, z[2 * s - 1 :], statistics)
     at = tuple((indices + statistics.lattice.extent).T)
     squares = np.abs(sums[(slice(None), *at)]) ** 2 / alpha**2
     unseen = 2 * float(np.sum(squares @ masses))
@@ -60,26 +65,75 @@ def sharp_upper_bound(
     return min(by_norm, by_residual, key=lambda bound: bound.total)
 
 
+def sharp_series_bound(
+    features: SeriesFeatures,
+    kernel: Kernel,
+    statistics: FourierStatistics,
+    mean: MeanPrior,
+    moments: Moments,
+    noise_variance: float,
+    chol: NDArray[np.float64],
+) -> Bound:
+    r"""Return the same upper bound for any features of the wrapped prior.
+
+    Here K − R' = Σ over all modes of the lattice, Q included, so that
+
+        vᵀRv = Σ_t mass_t |Σ_n v_n e^{iω_t·x_n}|² − Σ_m (Σ_n v_n φ_m(x_n))²
+    """
+    lattice = statistics.lattice
+    indices = lattice.half_indices()
+    masses = lattice_masses(kernel, lattice, indices)
+    beyond = residual_mass(kernel, masses)
+    by_trace = upper_bound(moments, noise_variance, None, chol)
+    alpha = noise_variance + statistics.count * beyond
+    factor = factorise(moments.gram, alpha)
+    whitened = whiten(factor, moments.projection)
+    explained = np.sum(whitened**2) / alpha
+    u = unwhiten(factor, whitened) / alpha
+    C, m = as_complex(features.coefficient_matrix(kernel), features.odd), features.num_features
+    waves = C.T @ u[:m]
+    has_offset = int(mean.offset_variance > 0)
+    if has_offset:
+        waves[0] += np.sqrt(mean.offset_variance) * u[m]
+    slopes = np.sqrt(mean.slope_variance) * u[m + has_offset :]
+    sums = residual_sums(features.indices, waves, slopes, statistics) / alpha
+    everywhere = sums[(slice(None), *(indices + lattice.extent).T)]
+    own = sums[(slice(None), *(features.indices + lattice.extent).T)]
+    double = np.where(np.any(indices != 0, axis=1), 2.0, 1.0)
+    total = float(np.sum(np.abs(everywhere) ** 2 @ (double * masses)))
+    # Σ_n v_n φ_m(x_n) = Re Σ_t z_mt Σ_n v_n e^{iω_t·x_n}
+    seen = float(np.sum((own @ C.T).real ** 2))
+    unseen = max(total - seen, 0.0)
+    by_residual = by_trace._replace(
+        data_fit=float(-((np.sum(moments.yy) - explained) / alpha - unseen) / 2)
+    )
+    return min(by_trace, by_residual, key=lambda bound: bound.total)
+
+
 def residual_sums(
-    features: Lattice, statistics: FourierStatistics, coefficients: NDArray[np.float64]
+    indices: NDArray[np.int64],
+    waves: NDArray[np.complex128],
+    slopes: NDArray[np.float64],
+    statistics: FourierStatistics,
 ) -> NDArray[np.complex128]:
     """Return Σ_n w_n (y_n − f(x_n)) e^{iω_t·(x_n−x₀)} for |t_d| ≤ K_d, (p, 2K+1, …).
 
     Parameters
     ----------
-    coefficients : (m, p)
-        Of the cosines, sines and covariates that make up f, for each target.
+    waves : (s, p)
+        f = Re Σ_t waves_t e^{iω_t·(x−x₀)} over the half set `indices`, for each target,
+    slopes : (q, p)
+        plus these multiples of the covariates.
     """
     box = SeriesBox(statistics.lattice.extent)
-    s = len(features.indices)
     sums = statistics.target_sums.copy()
-    for j, column in enumerate(coefficients.T):
-        sines = np.concatenate([[0.0], column[s : 2 * s - 1]])
-        series = box.function(features.indices, column[:s], sines)
+    for j in range(len(sums)):
+        series = box.function(indices, waves[:, j].real, -waves[:, j].imag)
         # Σ_n w_n f(x_n) e^{iω_t·x_n} = Σ_s f_s point_sums[t + s], a correlation.
         flipped = np.flip(series)
         sums[j] -= fftconvolve(statistics.point_sums, flipped, mode="valid")
-        sums[j] -= np.tensordot(column[2 * s - 1 :], statistics.covariate_sums, axes=(0, 0))
+        if len(slopes):
+            sums[j] -= np.tensordot(slopes[:, j], statistics.covariate_sums, axes=(0, 0))
     return sums
 
 

@@ -49,11 +49,15 @@ class Pullback(NamedTuple):
 class Source(ABC):
     """Moments of one feature set under changing hyperparameters."""
 
-    features: Features
     slots: tuple[Slot, ...]
     kernel: Kernel
     #: Σ w_n.
     count: float
+
+    @property
+    @abstractmethod
+    def features(self) -> Features:
+        """The features, at their starting parameters."""
 
     @property
     def num_free(self) -> int:
@@ -91,7 +95,7 @@ class SeriesSource(Source):
         *,
         repeats: bool,
     ) -> None:
-        self.features: SeriesFeatures = features
+        self._features = features
         self.kernel = kernel
         self.slots = slots
         self._statistics = statistics
@@ -104,6 +108,11 @@ class SeriesSource(Source):
         at = tuple((features.indices + extent).T)
         self._targets = statistics.target_sums[(slice(None), *at)]
         self._means = _mean_sums(statistics, mean, features.indices)
+
+    @property
+    def features(self) -> SeriesFeatures:
+        """The features, at their starting parameters."""
+        return self._features
 
     def moments(self, parameters: NDArray[np.float64]) -> Moments:
         """Return the moments at log parameters."""
@@ -186,7 +195,7 @@ class RowSource(Source):
         *,
         repeats: bool,
     ) -> None:
-        self.features: PointFeatures = features
+        self._features = features
         self.kernel = kernel
         self.slots = slots
         self._repeats = repeats
@@ -206,6 +215,11 @@ class RowSource(Source):
         self._log_weights = 0.0 if repeats else float(np.log(weights[positive]).sum())
         self._yy = np.einsum("n,np,np->p", weights, y, y)
         self.count = float(weights.sum())
+
+    @property
+    def features(self) -> PointFeatures:
+        """The features, at their starting parameters."""
+        return self._features
 
     @property
     def num_free(self) -> int:
@@ -273,13 +287,18 @@ class EvaluatedSource(Source):
         *,
         repeats: bool,
     ) -> None:
-        self.features = features
+        self._features = features
         self.kernel = kernel
         self.slots = slots
         self._X, self._y, self._weights = np.asarray(X, dtype=np.float64), y, weights
         self.count = float(len(X) if weights is None else np.sum(weights))
         self._mean = mean
         self._repeats = repeats
+
+    @property
+    def features(self) -> Features:
+        """The features, at their starting parameters."""
+        return self._features
 
     def moments(self, parameters: NDArray[np.float64]) -> Moments:
         """Return the moments at log parameters."""

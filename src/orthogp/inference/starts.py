@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from orthogp.features.base import prior_variance
 from orthogp.inference.parameters import stretched, with_lengthscale_per_column
 from orthogp.inference.settings import Start
 from orthogp.kernels import Kernel, QuasiPeriodic, RationalQuadratic
@@ -82,21 +83,21 @@ def _extent_of(statistics: FourierStatistics) -> float:
 
 def _with_variance(kernel: Kernel, total: float) -> Kernel:
     """Return the kernel with its free variances scaled so that k(0) is about `total`."""
-    free, held = 0.0, 0.0
-    for primitive, _ in kernel.primitives():
-        for name in ("variance", "weights"):
-            if name in primitive.parameters():
-                amount = float(np.sum(primitive.parameters()[name]))
-                free, held = (
-                    (free, held + amount) if name in primitive.fixed else (free + amount, held)
-                )
+
+    def with_free_scaled(factor: float) -> Kernel:
+        return kernel.with_primitives(
+            primitive.scaled(factor)
+            if {"variance", "weights"}.isdisjoint(primitive.fixed)
+            else primitive
+            for primitive, _ in kernel.primitives()
+        )
+
+    # Not the sum of all fixed variances: a product's factors of variance one hold nothing.
+    held = prior_variance(with_free_scaled(0.0))
+    free = prior_variance(kernel) - held
     if free == 0:
         return kernel
-    factor = max(total - held, 0.1 * total) / free
-    return kernel.with_primitives(
-        primitive if {"variance", "weights"} & set(primitive.fixed) else primitive.scaled(factor)
-        for primitive, _ in kernel.primitives()
-    )
+    return with_free_scaled(max(total - held, 0.1 * total) / free)
 
 
 def _stretch_learned(kernel: Kernel, factor: float) -> Kernel:

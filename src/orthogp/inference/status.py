@@ -55,6 +55,46 @@ def describe(ending: Ending) -> str:
     return " ".join(sentences)
 
 
+def describe_family(
+    name: str,
+    certificate: Certificate,
+    num_features: int,
+    left_out: float,
+    at_limit: tuple[str, ...],
+    *,
+    converged: bool,
+    late: bool,
+) -> str:
+    """Return how the fit of a family other than the lattice ended.
+
+    Parameters
+    ----------
+    left_out : float
+        The share of the prior variance that the features leave out.
+    """
+    if certificate.replaces_prior:
+        sentences = [
+            f"{name} features replace the kernel's prior by one of rank {num_features}: the bounds "
+            "hold for that prior, and nothing is certified about the kernel's."
+        ]
+    elif certificate.holds:
+        sentences = [f"The certificate holds with {num_features} features."]
+    else:
+        sentences = [
+            f"{num_features} {name} features leave out {left_out:.1e} of the prior variance and a "
+            f'gap of {certificate.gap:.3g} nats: use more, or features="auto".'
+        ]
+    if late:
+        sentences.append("The time ran out: raise max_seconds to go on.")
+    elif not converged:
+        sentences.append(
+            "Learning stopped before it settled: the hyperparameters may still move a little."
+        )
+    if at_limit:
+        sentences.append(f"The {' and '.join(at_limit)} ended at a limit.")
+    return " ".join(sentences)
+
+
 def _certificate(ending: Ending) -> str:
     m, gap = ending.num_features, f"{ending.certificate.gap:.3g} nats"
     if ending.certificate.holds:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from orthogp.features.base import prior_variance
 from orthogp.inference.parameters import Slot
-from orthogp.kernels import Kernel
+from orthogp.kernels import RBF, Kernel
 from orthogp.precision import AnyArray, in_double
 from orthogp.statistics import FrequencyLattice
 
@@ -96,7 +96,7 @@ def lengthscale_limits(
     columns = np.arange(len(width)) if dims is None else np.array(dims)
     period, width = period[columns], width[columns]
     # Errors are relative to the whole kernel's variance, as they are when the period is chosen.
-    share = prior_variance(primitive) / prior_variance(kernel)
+    share = _share(kernel, slot.primitive)
     stretches = np.empty(len(columns))
     for d in range(len(columns)):
         periods, widths = period[d] / _STRETCHES, width[d] / _STRETCHES
@@ -108,6 +108,15 @@ def lengthscale_limits(
     if current.ndim == 0:
         return current * stretches.min()
     return current * stretches
+
+
+def _share(kernel: Kernel, primitive: int) -> float:
+    """Return the share of k(0) that vanishes with a primitive: all of a product it is part of."""
+    nothing = RBF().scaled(0.0)
+    without = kernel.with_primitives(
+        nothing if i == primitive else own for i, (own, _) in enumerate(kernel.primitives())
+    )
+    return 1 - prior_variance(without) / prior_variance(kernel)
 
 
 def _axis_errors(

@@ -1,0 +1,50 @@
+"""Families by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, Literal
+
+from orthogp.errors import FeatureError
+from orthogp.features.base import Features, check_count
+from orthogp.features.lattice import Lattice
+from orthogp.features.trig import Trig
+
+#: What `resolve_features` returns for "exact": no features at all.
+EXACT: Final = "exact"
+
+_FAMILIES: dict[str, Callable[[int], Features]] = {
+    "trig": Trig,
+}
+FEATURE_NAMES = ("auto", "lattice", *_FAMILIES, EXACT)
+
+# How many features a family has unless told, by number of columns.
+_DEFAULT_COUNTS = {1: 201, 2: 441, 3: 512}
+
+
+def resolve_features(
+    features: str | Features, num_features: int | str, num_dims: int
+) -> Features | Literal["exact"] | None:
+    """Return the family that a user named or made, or `None` for the lattice."""
+    if isinstance(features, Lattice):
+        raise FeatureError(
+            'A regressor makes its own Lattice features: use features="lattice", num_features=….'
+        )
+    if isinstance(features, Features):
+        if num_features not in ("auto", features.num_features):
+            raise FeatureError(
+                f"num_features is {num_features}, but the features have {features.num_features}: "
+                "give the number in one place."
+            )
+        return features
+    if not isinstance(features, str) or features not in FEATURE_NAMES:
+        raise FeatureError(
+            f"features must be one of {', '.join(FEATURE_NAMES)}, or an object of orthogp.features, "
+            f"got {features!r}."
+        )
+    if features in ("auto", "lattice"):
+        return None
+    if features == EXACT:
+        return EXACT
+    count = _DEFAULT_COUNTS[num_dims] if num_features == "auto" else check_count(num_features)
+    return _FAMILIES[features](count)

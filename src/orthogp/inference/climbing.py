@@ -1,0 +1,84 @@
+"""One search of a bound, with the noise variance kept where double precision resolves it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from orthogp.errors import PrecisionError
+from orthogp.features import MeanPrior
+from orthogp.inference.fitting import Fitter
+from orthogp.inference.limits import NOISE_FLOOR
+from orthogp.inference.optimise import Maximum, Objective, search
+from orthogp.inference.settings import FitSettings, Start
+from orthogp.inference.threads import BlasThreads
+from orthogp.statistics import FourierStatistics
+
+#: Features of the lattice fit that gives other models their starting values.
+_START_FEATURES = 257
+
+Limits = Callable[[float], tuple[NDArray[np.float64], NDArray[np.float64]]]
+
+
+class Summit(NamedTuple):
+    """Where a search ended, and between which limits."""
+
+    maximum: Maximum
+    lower: NDArray[np.float64]
+    upper: NDArray[np.float64]
+
+
+def climb(
+    objective: Objective,
+    vector: NDArray[np.float64],
+    limits: Limits,
+    *,
+    max_iterations: int,
+    out_of_time: Callable[[], bool],
+) -> Summit:
+    """Return the maximum found from a vector whose last entry is the log noise variance.
+
+    Parameters
+    ----------
+    limits : callable
+        Gives lower and upper limits for a floor of the noise variance.
+    """
+    floor = NOISE_FLOOR
+    for _ in range(8):
+        lower, upper = limits(floor)
+        vector = np.clip(vector, lower, upper)
+        try:
+            maximum = search(
+                objective,
+                vector,
+                lower,
+                upper,
+                max_iterations=max_iterations,
+                out_of_time=out_of_time,
+            )
+            return Summit(maximum, lower, upper)
+        except PrecisionError:
+            # Rounding has reached the noise: only a larger noise variance is resolved.
+            floor *= 30
+            vector[-1] = max(vector[-1], np.log(10 * floor))
+    raise PrecisionError(
+        "No noise variance resolves these data in double precision: rescale the targets."
+    )
+
+
+def lattice_start(
+    starts: list[Start],
+    statistics: FourierStatistics,
+    width: NDArray[np.float64],
+    mean: MeanPrior,
+    settings: FitSettings,
+    threads: BlasThreads,
+) -> Start:
+    """Return the hyperparameters that a few lattice features learn; they cost little."""
+    few = replace(settings, num_features=None, max_features=_START_FEATURES)
+    fit = Fitter(statistics, width, mean, few, threads).fit(starts)
+    return Start(fit.kernel, fit.noise_variance)

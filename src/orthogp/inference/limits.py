@@ -1,0 +1,75 @@
+"""How far learned parameters may go."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from orthogp.inference.parameters import Slot, pack
+from orthogp.inference.wrapping import lengthscale_limits
+from orthogp.kernels import Kernel
+from orthogp.statistics import FrequencyLattice
+
+#: The smallest noise variance, relative to the variance of the targets.
+NOISE_FLOOR = 1e-9
+
+# Limits of parameters in units where the targets have variance one; lengthscales have their own,
+# and any other parameter may move by a factor of four from its start.
+_LIMITS = {
+    "variance": (1e-6, 1e5),
+    "weights": (1e-6, 1e5),
+    "nu": (0.1, 15.0),
+    "alpha": (0.3, 500.0),
+    "shape_lengthscale": (0.1, 50.0),
+}
+
+
+def parameter_limits(
+    kernel: Kernel,
+    slots: tuple[Slot, ...],
+    lattice: FrequencyLattice,
+    width: NDArray[np.float64],
+    wrap_tolerance: float,
+    noise_floor: float,
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return lower and upper limits of the log parameters and, last, of the log noise variance.
+
+    Lengthscales end where the wrapped prior on `lattice` would leave the kernel.
+    """
+    highest = np.max(lattice.spacing * np.maximum(lattice.extent, 1))
+    lower, upper = [], []
+    values = _split(pack(kernel, slots), slots)
+    for slot, logs in zip(slots, values, strict=True):
+        if slot.name == "lengthscale":
+            longest = lengthscale_limits(kernel, slot, lattice.period, width, wrap_tolerance)
+            high = np.log(longest).ravel()
+            low = np.minimum(np.log(0.3 / highest), high)
+        elif slot.name in _LIMITS:
+            low, high = (np.full(slot.size, np.log(edge)) for edge in _LIMITS[slot.name])
+        else:
+            low, high = logs - np.log(4), logs + np.log(4)
+        lower.append(low)
+        upper.append(high)
+    lower.append(np.log([noise_floor]))
+    upper.append(np.log([1e3]))
+    return np.concatenate(lower), np.concatenate(upper)
+
+
+def names_at_limit(
+    slots: tuple[Slot, ...],
+    vector: NDArray[np.float64],
+    lower: NDArray[np.float64],
+    upper: NDArray[np.float64],
+) -> tuple[str, ...]:
+    """Return the kernel parameters that ended at a limit; the noise variance is not one."""
+    names = []
+    for slot in slots:
+        entries = [""] if slot.size == 1 else [f" {i}" for i in range(slot.size)]
+        names += [f"{slot.name}{entry}" for entry in entries]
+    near = (vector > upper - 1e-3) | (vector < lower + 1e-3)
+    return tuple(name for name, hit in zip(names, near[: len(names)], strict=True) if hit)
+
+
+def _split(vector: NDArray[np.float64], slots: tuple[Slot, ...]) -> list[NDArray[np.float64]]:
+    edges = np.cumsum([slot.size for slot in slots])[:-1]
+    return np.split(vector, edges) if slots else []
