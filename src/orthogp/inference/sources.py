@@ -205,11 +205,12 @@ class RowSource(Source):
         block = min(len(X), _BLOCK_ROWS)
         X = np.asarray(X, dtype=np.float64)
         columns = mean.features(X)
+        shape = ((len(X) + extra) // block, block)
         self._blocks = [
-            (np.pad(part, [(0, extra), (0, 0)], mode="edge")).reshape(-1, block, part.shape[1])
+            np.pad(part, [(0, extra), (0, 0)], mode="edge").reshape(*shape, part.shape[1])
             for part in (X, columns, np.asarray(y, dtype=float))
         ]
-        self._weights = np.pad(weights, (0, extra)).reshape(-1, block)
+        self._weights = np.pad(weights, (0, extra)).reshape(shape)
         positive = weights > 0
         self._rows = float(weights.sum()) if repeats else float(np.count_nonzero(positive))
         self._log_weights = 0.0 if repeats else float(np.log(weights[positive]).sum())
