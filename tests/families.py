@@ -1,9 +1,20 @@
 """Every family that is a series on a lattice, small, with the kernels it takes."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
-from orthogp.features import Features, Trig
+from orthogp.features import (
+    Box,
+    Eigenfunction,
+    Features,
+    Harmonic,
+    Hermite,
+    Polynomial,
+    RandomFourier,
+    Trig,
+    VariationalFourier,
+)
 from orthogp.features.additive import for_kernel
 from orthogp.features.series import SeriesFeatures
 from orthogp.kernels import Kernel, components
@@ -23,8 +34,17 @@ class Family(NamedTuple):
     most_dims: int = 3
 
 
+MATERNS = ("matern12", "matern32", "matern52")
 FAMILIES = [
     Family("trig", Trig),
+    Family("hermite", Hermite),
+    Family("legendre", Polynomial),
+    Family("laguerre", partial(Polynomial, kind="laguerre")),
+    Family("box", Box),
+    Family("eigenfunction", Eigenfunction, ("rbf",)),
+    Family("variational-fourier", VariationalFourier, MATERNS, most_dims=1),
+    Family("harmonic", Harmonic),
+    Family("random-fourier", RandomFourier),
 ]
 
 

@@ -1,8 +1,12 @@
 """The command line: what it says, where it says it, and its exit codes."""
 
+import csv
+import re
 import sys
+from pathlib import Path
 
 import click
+import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
@@ -26,6 +30,22 @@ def test_help_lists_the_demo_with_an_example() -> None:
     commands = result.output.split("Commands:")[1]
     assert "demo" in commands
     assert "Example: orthogp demo --out plots" in commands
+    assert "compare" in commands
+
+
+def test_help_of_the_comparison_names_what_can_be_chosen() -> None:
+    result = run("compare", "-h")
+    assert result.exit_code == 0
+    text = " ".join(result.output.split())
+    assert "DATA.csv" in text
+    for words in (
+        "matern32, matern52",
+        "lattice, trig",
+        "exact for up to 2000 rows",
+        "default: 21,",
+    ):
+        assert words in text
+    assert "Example: orthogp compare data.csv --target y --families lattice,trig" in text
 
 
 def test_help_of_the_demo() -> None:
@@ -42,6 +62,16 @@ def test_help_of_the_demo() -> None:
         (["demo", "--rows", "many"], "'many' is not a valid integer"),
         (["demo", "--rows", "5"], "5 is not in the range x>=100"),
         (["demo", "--seed", "-1"], "-1 is not in the range x>=0"),
+        (["compare"], "Missing argument 'DATA.csv'"),
+        (["compare", "data.csv"], "Missing option '--target'"),
+        (
+            ["compare", "data.csv", "--target", "y", "--num-features", "11,many"],
+            "'11,many' is not a list of whole numbers, with commas between.",
+        ),
+        (
+            ["compare", "data.csv", "--target", "y", "--test-fraction", "1"],
+            "1.0 is not in the range",
+        ),
     ],
 )
 def test_misuse_is_explained(arguments: list[str], complaint: str) -> None:
@@ -92,3 +122,96 @@ def test_demo_into_a_place_that_cannot_be_made(tmp_path) -> None:
     assert result.exit_code == 1
     assert result.stderr.startswith("Error: The plots cannot go to ")
     assert result.stderr.count("\n") == 1
+
+
+# ---------------------------------------------------------------------- compare
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Rows of which two lack a value, with a column that is no number."""
+    rng = np.random.default_rng(2)
+    x = rng.uniform(0, 10, 120)
+    y = np.sin(x) + 0.1 * rng.standard_normal(120)
+    lines = ["time,site,level", *(f"{a},north,{b}" for a, b in zip(x, y)), "1.5,north,", ",south,2"]
+    path = tmp_path_factory.mktemp("compare") / "levels.csv"
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+def test_compare_writes_a_table_a_plot_and_a_file(data: Path) -> None:
+    out, results = data.parent / "compare.png", data.parent / "results.csv"
+    result = run(
+        *("compare", str(data), "--target", "level", "--inputs", "time"),
+        *("--families", "lattice, trig", "--num-features", "7,15", "--test-fraction", "0.25"),
+        *("--rows", "100", "--out", str(out), "--csv", str(results)),
+    )
+    assert result.exception is None, result.output
+    progress = result.stderr.splitlines()
+    assert progress[0] == "2 rows lack a value and are left out."
+    assert progress[1].startswith("hyperparameters: Matern32(")
+    fits = ["lattice, M = 7:", "lattice, M = 15:", "trig, M = 7:", "trig, M = 15:", "exact:"]
+    for line, fit in zip(progress[2:], fits, strict=True):
+        assert line.startswith(fit)
+
+    text = result.stdout
+    assert text.startswith("levels.csv: Matern32, 75 rows fitted, 25 held out\n")
+    assert text.endswith(f"Results: {results}\nPlot: {out}\n")
+    assert out.stat().st_size > 10_000
+    rows = list(csv.DictReader(results.read_text("utf-8").splitlines()))
+    assert len(rows) == 5
+    for row in rows:
+        number = row["asked"]
+        (rmse,) = re.findall(rf"^{row['family']} +{number} .* (\S+?)\*? +\S+ +\S+$", text, re.M)
+        assert float(rmse) == pytest.approx(float(row["rmse"]), rel=1e-3)
+        assert float(row["elbo"]) <= float(rows[-1]["elbo"]) <= float(row["upper"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (
+            ["--target", "depth"],
+            "levels.csv has no column 'depth'; its columns are time, site, level.",
+        ),
+        (
+            ["--target", "level"],
+            "Column 'site' must hold finite numbers, got 'north' in line 2 of ",
+        ),
+        (["--target", "level", "--inputs", "time", "--kernel", "rbff"], "Unknown kernel 'rbff'; "),
+        (
+            ["--target", "level", "--inputs", "time", "--families", "tri"],
+            "features must be one of ",
+        ),
+        (["--target", "level", "--out", "plot.doc"], "A plot's name must end in .png, .pdf, .svg"),
+        (["--target", "level", "--csv", "no/where.csv"], "There is no directory "),
+    ],
+)
+def test_compare_explains_what_is_wrong_before_any_fit(
+    data: Path, arguments: list[str], complaint: str
+) -> None:
+    result = run("compare", str(data), *arguments)
+    assert result.exit_code == 1
+    lines = result.stderr.splitlines()
+    assert lines[-1].startswith("Error: ")
+    assert complaint in lines[-1]
+    assert lines[:-1] in ([], ["2 rows lack a value and are left out."])
+    assert result.stdout == ""
+
+
+def test_compare_a_file_that_is_not_there() -> None:
+    result = run("compare", "nowhere.csv", "--target", "y")
+    assert result.exit_code == 1
+    assert result.stderr == "Error: There is no file nowhere.csv.\n"
+
+
+@pytest.mark.filterwarnings("default")
+def test_warnings_of_a_comparison_are_sentences(tmp_path: Path) -> None:
+    path = tmp_path / "flat.csv"
+    path.write_text("x,y\n" + "".join(f"{i},3\n" for i in range(20)), encoding="utf-8")
+    result = run(
+        "compare", str(path), "--target", "y", "--families", "lattice", "--num-features", "3"
+    )
+    assert result.exit_code == 0
+    assert "Warning: y is constant: there is nothing to learn" in result.stderr
+    assert "FitWarning" not in result.stderr

@@ -1,4 +1,4 @@
-"""Plots of predictions: the only file that imports matplotlib, and only when a plot is asked for.
+"""Plots: the only file that imports matplotlib, and only when a plot is asked for.
 
 Figures are matplotlib's own objects, apart from pyplot and its global state: nothing is shown on a
 screen, and a program's own figures stay untouched. The colours are Okabe and Ito's, which those who
@@ -7,14 +7,14 @@ see fewer colours can tell apart.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from orthogp.errors import OrthogpError
+from orthogp.errors import InputError, OrthogpError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 BAND_SDS = 1.96
 
 _BLUE, _VERMILLION, _BLACK, _GREY = "#0072B2", "#D55E00", "#000000", "#777777"
+# For curves that must be told apart; Okabe and Ito's yellow is too pale for a line on white.
+_CURVES = (_BLUE, _VERMILLION, "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
+_MARKERS, _DASHES = "osD^v<>phd8", ("-", "--", ":")
 _STYLE = {
     "font.size": 10,
     "axes.titlesize": 10,
@@ -39,6 +42,7 @@ _STYLE = {
     "legend.fontsize": 9,
 }
 _DPI = 150
+_FORMATS = (".png", ".pdf", ".svg")
 # Points drawn one by one at most; more are a blot.
 _MOST_POINTS = 2000
 
@@ -59,6 +63,28 @@ class Band(NamedTuple):
     def upper(self) -> NDArray[np.float64]:
         """The upper edge of the 95% band."""
         return self.mean + BAND_SDS * self.std
+
+
+class Panel(NamedTuple):
+    """One of several plots side by side over the number of features.
+
+    Attributes
+    ----------
+    title, ylabel : str
+    curves : mapping of str to (x, y)
+        By label; the same label looks the same in every panel.
+    reference : float, optional
+        Where to draw a level line.
+    floor : float, optional
+        Values below this are drawn here, since a logarithmic axis ends somewhere; `None` makes the
+        axis linear.
+    """
+
+    title: str
+    ylabel: str
+    curves: Mapping[str, tuple[NDArray[np.float64], NDArray[np.float64]]]
+    reference: float | None = None
+    floor: float | None = None
 
 
 def require_matplotlib() -> Any:
@@ -159,8 +185,55 @@ def plot_bands(
     return figure
 
 
+def plot_panels(
+    panels: Sequence[Panel],
+    labels: Sequence[str],
+    *,
+    title: str,
+    xlabel: str,
+    xticks: Sequence[int],
+    reference: str,
+) -> Figure:
+    """Return a figure of panels that share their curves' looks and one legend.
+
+    Parameters
+    ----------
+    labels : sequence of str
+        Of all curves, in the legend's order.
+    xticks : sequence of int
+        The numbers to print below a logarithmic axis.
+    reference : str
+        What the level lines are.
+    """
+    matplotlib = require_matplotlib()
+    with matplotlib.rc_context(_STYLE):
+        size = (3.9 * len(panels) + 1.6, 4.2)
+        figure = matplotlib.figure.Figure(figsize=size, layout="constrained")
+        figure.suptitle(title, x=0.01, ha="left", fontsize=12)
+        row = figure.subplots(1, len(panels), sharex=True)
+        for axes, panel in zip(row, panels, strict=True):
+            _draw_panel(axes, panel, labels, reference)
+            axes.set(title=panel.title, xlabel=xlabel, ylabel=panel.ylabel, xscale="log")
+            axes.set_xticks(xticks, map(str, xticks))
+            axes.set_xticks([], minor=True)
+        handles = {}
+        for axes in figure.axes:
+            for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+                handles.setdefault(label, handle)
+        order = [label for label in (*labels, reference) if label in handles]
+        figure.legend([handles[label] for label in order], order, loc="outside center right")
+    return figure
+
+
+def check_format(path: Path) -> None:
+    """Raise unless a figure can be saved under that name: before long work, not after it."""
+    require_matplotlib()
+    if path.suffix.lower() not in _FORMATS:
+        raise InputError(f"A plot's name must end in {', '.join(_FORMATS)}, got {str(path)!r}.")
+
+
 def save(figure: Figure, path: Path) -> None:
-    """Write a figure as PNG."""
+    """Write a figure in the format that its name ends in."""
     figure.savefig(path, dpi=_DPI)
 
 
@@ -176,6 +249,29 @@ def _draw_band(axes: Axes, band: Band, label: str) -> None:
         band.x, band.lower, band.upper, color=_BLUE, alpha=0.25, linewidth=0, label="95% band"
     )
     axes.plot(band.x, band.mean, color=_BLUE, linewidth=1.1, label=label)
+
+
+def _draw_panel(axes: Axes, panel: Panel, labels: Sequence[str], reference: str) -> None:
+    if panel.reference is not None:
+        axes.axhline(panel.reference, color=_BLACK, linewidth=1.1, linestyle="-.", label=reference)
+    for label, (x, y) in panel.curves.items():
+        number = labels.index(label)
+        # Curves that coincide lie on each other: the later, the thinner, so that all are seen.
+        width = 1.1 + 1.5 * (1 - (number + 1) / len(labels))
+        axes.plot(
+            x,
+            y if panel.floor is None else np.maximum(y, panel.floor),
+            color=_CURVES[number % len(_CURVES)],
+            linestyle=_DASHES[number // len(_CURVES) % len(_DASHES)],
+            linewidth=width,
+            marker=_MARKERS[number % len(_MARKERS)],
+            markersize=6,
+            markeredgecolor="white",
+            markeredgewidth=0.6,
+            label=label,
+        )
+    if panel.floor is not None:
+        axes.set_yscale("log")
 
 
 def _draw_density(axes: Axes, x: NDArray[np.float64], y: NDArray[np.float64]) -> None:

@@ -81,7 +81,14 @@ def test_point_features_have_the_same_moments_by_blocks(
     kernel, prior = RBF(1.3, [0.5, 0.5]), mean_prior(mean, 2)
     features = Bumps(np.array([[0.1, 0.2], [-0.4, 0.5]]))
     source = RowSource(
-        features, kernel, learned_slots(kernel), rows.X, rows.y, rows.weights, prior, repeats=repeats
+        features,
+        kernel,
+        learned_slots(kernel),
+        rows.X,
+        rows.y,
+        rows.weights,
+        prior,
+        repeats=repeats,
     )
     expected = moments_from_rows(
         features, kernel, rows.X, rows.y, rows.weights, repeats=repeats, mean=prior

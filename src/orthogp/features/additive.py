@@ -39,6 +39,11 @@ class Additive(Features):
         """The number of features of all parts together."""
         return sum(part.num_features for part in self.parts)
 
+    @property
+    def projects(self) -> bool:  # type: ignore[override]
+        """Whether the features of every part are those of its process."""
+        return all(part.projects for part in self.parts)
+
     def evaluate(self, kernel: Kernel, X: NDArray) -> NDArray[np.float64]:
         """Return the features of all parts, (n, m)."""
         X = as_rows(X)
@@ -59,13 +64,47 @@ class Additive(Features):
         lattice: FrequencyLattice | None = None,
     ) -> Self:
         """Return a copy with every part placed on its own columns."""
+        return self._each("placed", kernel, lower, upper, lattice)
+
+    def adjusted(
+        self,
+        kernel: Kernel,
+        lower: NDArray[np.float64],
+        upper: NDArray[np.float64],
+        lattice: FrequencyLattice | None = None,
+    ) -> Self:
+        """Return a copy with every part placed again."""
+        return self._each("adjusted", kernel, lower, upper, lattice)
+
+    def _each(
+        self,
+        method: str,
+        kernel: Kernel,
+        lower: NDArray[np.float64],
+        upper: NDArray[np.float64],
+        lattice: FrequencyLattice | None,
+    ) -> Self:
         kernels = self._kernels(kernel, len(lower))
         parts = []
         for part, own, dims in zip(self.parts, kernels, self.dims, strict=True):
             columns = list(dims)
             axes = None if lattice is None else _axes(lattice, dims)
-            parts.append(part.placed(own, lower[columns], upper[columns], axes))
+            parts.append(getattr(part, method)(own, lower[columns], upper[columns], axes))
         return type(self)(tuple(parts), self.dims)
+
+    def wanted_period(
+        self, kernel: Kernel, width: NDArray[np.float64]
+    ) -> NDArray[np.float64] | None:
+        """Return the longest period that a part wants along each column, if all want one, (d,)."""
+        period = width.copy()
+        kernels = self._kernels(kernel, len(width))
+        for part, own, dims in zip(self.parts, kernels, self.dims, strict=True):
+            columns = list(dims)
+            wanted = part.wanted_period(own, width[columns])
+            if wanted is None:
+                return None
+            period[columns] = np.maximum(period[columns], wanted)
+        return period
 
     def on(self, lattice: FrequencyLattice) -> AdditiveSeries | None:
         """Return all parts as series on their planes of the lattice, if they are such."""
@@ -129,6 +168,11 @@ class AdditiveSeries(SeriesFeatures):
             positions=tuple(positions),
             signs=tuple(signs),
         )
+
+    @property
+    def projects(self) -> bool:  # type: ignore[override]
+        """Whether the features of every part are those of its process."""
+        return all(part.projects for part in self.parts)
 
     def coefficients(self, kernel: Kernel) -> Float[AnyArray, "m s"]:
         """Return the parts' coefficients, each in its own columns."""

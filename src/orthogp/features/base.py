@@ -79,6 +79,16 @@ class Features(eqx.Module):
         """
         return self
 
+    def adjusted(
+        self,
+        kernel: Kernel,
+        lower: NDArray[np.float64],
+        upper: NDArray[np.float64],
+        lattice: FrequencyLattice | None = None,
+    ) -> Self:
+        """Return placed features placed again, for a kernel that has moved a little."""
+        return self.placed(kernel, lower, upper, lattice)
+
     def from_rows(self, kernel: Kernel, X: NDArray) -> Self:
         """Return a copy in which everything left open is chosen for these rows."""
         X = as_rows(X)

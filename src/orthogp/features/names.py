@@ -3,18 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Final, Literal
 
 from orthogp.errors import FeatureError
 from orthogp.features.base import Features, check_count
+from orthogp.features.box import Box
+from orthogp.features.eigenfunction import Eigenfunction
+from orthogp.features.harmonic import Harmonic
+from orthogp.features.hermite import Hermite
+from orthogp.features.inducing import InducingPoints
 from orthogp.features.lattice import Lattice
+from orthogp.features.polynomial import Polynomial
+from orthogp.features.random import RandomFourier
 from orthogp.features.trig import Trig
+from orthogp.features.vff import VariationalFourier
 
 #: What `resolve_features` returns for "exact": no features at all.
 EXACT: Final = "exact"
 
 _FAMILIES: dict[str, Callable[[int], Features]] = {
     "trig": Trig,
+    "hermite": Hermite,
+    "legendre": Polynomial,
+    "chebyshev": partial(Polynomial, kind="chebyshev"),
+    "box": Box,
+    "eigenfunction": Eigenfunction,
+    "variational-fourier": VariationalFourier,
+    "harmonic": Harmonic,
+    "random-fourier": RandomFourier,
+    "inducing-points": InducingPoints,
 }
 FEATURE_NAMES = ("auto", "lattice", *_FAMILIES, EXACT)
 

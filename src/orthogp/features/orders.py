@@ -40,11 +40,16 @@ def _correlations(kernel: Kernel, lags: Float[AnyArray, "n d"]) -> Float[AnyArra
     return jax.vmap(kernel.k)(jnp.asarray(lags)) / kernel.prior_variance()
 
 
-def grid_orders(num_features: int, complexity: NDArray[np.float64]) -> tuple[tuple[int, ...], ...]:
-    """Return a grid of at most `num_features` products, finer along complex columns."""
+def grid_orders(
+    num_features: int, complexity: NDArray[np.float64], most: NDArray[np.int64] | float = np.inf
+) -> tuple[tuple[int, ...], ...]:
+    """Return a grid of at most `num_features` products, finer along complex columns.
+
+    No column takes more than `most` functions, one number or one per column.
+    """
     counts = np.ones(len(complexity), dtype=int)
     while True:
-        rest = num_features * counts // np.prod(counts) > counts
+        rest = (num_features * counts // np.prod(counts) > counts) & (counts < most)
         if not rest.any():
             break
         counts[np.argmax(np.where(rest, complexity / counts, -np.inf))] += 1
@@ -52,16 +57,19 @@ def grid_orders(num_features: int, complexity: NDArray[np.float64]) -> tuple[tup
 
 
 def simplex_orders(
-    num_features: int, complexity: NDArray[np.float64]
+    num_features: int, complexity: NDArray[np.float64], most: NDArray[np.int64] | float = np.inf
 ) -> tuple[tuple[int, ...], ...]:
-    """Return the `num_features` products of lowest total order, weighted by complexity."""
+    """Return the `num_features` products of lowest total order, weighted by complexity.
+
+    No column takes more than `most` functions, one number or one per column.
+    """
     num_dims = len(complexity)
     weights = complexity.max() / complexity
     # Enough of each column that the simplex through them holds the number asked for.
     volume = num_features * np.prod(weights) * np.prod(np.arange(1, num_dims + 1))
     edge = volume ** (1 / num_dims) + np.sum(weights)
     counts = np.maximum(np.ceil(edge / weights), 1).astype(int)
-    counts = np.minimum(counts, num_features)
+    counts = np.minimum(np.minimum(counts, num_features), most).astype(int)
     grid = np.array(list(itertools.product(*(range(int(count)) for count in counts))))
     chosen = grid[np.argsort(grid @ weights, kind="stable")[:num_features]]
     return tuple(tuple(int(order) for order in row) for row in chosen)

@@ -55,7 +55,6 @@ _BLOCK, _ROWS = 2**12, 2**9
 _ORTHONORMAL = 1e-13
 # Factors around the first guess of a dilation that are tried, then refined.
 _FACTORS = np.geomspace(0.2, 5.0, 11)
-_REFINEMENTS = 6
 
 
 class SpectralFeatures(Features):
@@ -74,12 +73,15 @@ class SpectralFeatures(Features):
         that the features leave out.
     orders : tuple of tuples
         The products m_d; chosen by `placed`.
+    chosen : bool
+        Whether `placed` chose the dilation; only then `adjusted` changes it.
     """
 
     num_features: int = eqx.field(static=True, converter=check_count)
     centre: Any = eqx.field(default=None, kw_only=True)
     learn: bool = eqx.field(default=False, static=True, kw_only=True)
     orders: tuple[tuple[int, ...], ...] | None = eqx.field(default=None, static=True, kw_only=True)
+    chosen: bool = eqx.field(default=False, static=True, kw_only=True)
 
     #: Whether the basis is zero beyond `reach`, so that a lattice tiles what is within.
     compact: ClassVar[bool] = True
@@ -230,28 +232,58 @@ class SpectralFeatures(Features):
         length = correlation_lengths(kernel, width)
         if features.orders is None:
             choose = simplex_orders if self.total_order else grid_orders
-            orders = choose(self.num_features, width / length)
+            # No more exist on a lattice than it has modes.
+            most = np.inf if lattice is None else 2 * lattice.extent + 1
+            orders = choose(self.num_features, width / length, most)
             features = replace(features, num_features=len(orders), orders=orders)
         if self.dilation is not None:
             given = np.broadcast_to(np.asarray(self.dilation, dtype=float), (num_dims,))
             return features.dilated(given)._fit_on(lattice)
         counts = np.max(np.array(features.orders), axis=0) + 1
         guess = self.guess(counts, width, length)
+        features = replace(features, chosen=True)
         points = sample_box(centre - width / 2, centre + width / 2)
+        return features._best_dilation(guess, _FACTORS, kernel, points, lattice)
+
+    def adjusted(
+        self,
+        kernel: Kernel,
+        lower: NDArray[np.float64],
+        upper: NDArray[np.float64],
+        lattice: FrequencyLattice | None = None,
+    ) -> Self:
+        """Return placed features placed again for another kernel, by steps from where they are."""
+        if not self.chosen or self.dilation is None:
+            return self.placed(kernel, lower, upper, lattice)
+        dilation = np.asarray(self.dilation, dtype=float)
+        return self._best_dilation(
+            dilation, np.array([0.9, 1.0, 1.1]), kernel, sample_box(lower, upper), lattice, 2
+        )
+
+    def _best_dilation(
+        self,
+        guess: NDArray[np.float64],
+        factors: NDArray[np.float64],
+        kernel: Kernel,
+        points: NDArray[np.float64],
+        lattice: FrequencyLattice | None,
+        refinements: int = 6,
+    ) -> Self:
+        """Return the copy that leaves out least at some points, of guess · factors and between."""
         tried: dict[float, float] = {}
 
         def score(factor: float) -> float:
             if factor not in tried:
-                candidate = features.dilated(factor * guess)._fit_on(lattice)
+                candidate = self.dilated(factor * guess)._fit_on(lattice)
                 tried[factor] = candidate._left_out(kernel, points, lattice)
             return tried[factor]
 
-        best = float(min(_FACTORS, key=score))
-        step = float(np.sqrt(_FACTORS[1] / _FACTORS[0]))
-        for _ in range(_REFINEMENTS):
+        best = float(min(factors, key=score))
+        step = float(np.sqrt(factors[1] / factors[0]))
+        for _ in range(refinements):
             best = min((best / step, best, best * step), key=score)
             step = np.sqrt(step)
-        return features.dilated(best * guess)._fit_on(lattice)
+        return self.dilated(best * guess)._fit_on(lattice)
 
     def _left_out(
         self, kernel: Kernel, points: NDArray[np.float64], lattice: FrequencyLattice | None
@@ -330,8 +362,8 @@ class SpectralFeatures(Features):
     def _sampled(self, count: int, dilation: float, h: float, most: int) -> NDArray[np.float64]:
         """Return one column's basis at the nodes −n…n, orthonormal over them, (count, 2n+1).
 
-        However few they are, these are features of the wrapped prior, and fewer nodes even leave
-        out less of it; so all that is asked for is a node for every member.
+        However few the nodes, these are features of the wrapped prior, and with few of them they
+        were seen to leave out less of it, not more: a node for every member is all they need.
         """
         wanted = int(np.floor(dilation * self.reach(count) / h + 1e-9))
         odd = self.is_odd(np.arange(count))

@@ -33,10 +33,11 @@ class Trig(SpectralFeatures):
 
     def basis(self, u: NDArray[np.float64], count: int) -> NDArray[np.float64]:
         """Return 1/√2, cos πu, sin πu, cos 2πu, … on [−1, 1]."""
-        order = np.arange(count)[:, None]
-        phases = np.pi * ((order + 1) // 2) * u
-        values = np.where(order % 2 == 1, np.cos(phases), np.sin(phases))
+        values = np.empty((count, len(u)))
         values[0] = np.sqrt(0.5)
+        phases = np.pi * np.arange(1, count // 2 + 1)[:, None] * u
+        values[1::2] = np.cos(phases)
+        values[2::2] = np.sin(phases[: (count - 1) // 2])
         return values
 
     def is_odd(self, order: NDArray[np.int64]) -> NDArray[np.bool_]:

@@ -13,7 +13,7 @@ from orthogp.errors import PrecisionError
 from orthogp.features import MeanPrior
 from orthogp.inference.fitting import Fitter
 from orthogp.inference.limits import NOISE_FLOOR
-from orthogp.inference.optimise import Maximum, Objective, search
+from orthogp.inference.optimise import Maximum, Objective, refine, search
 from orthogp.inference.settings import FitSettings, Start
 from orthogp.inference.threads import BlasThreads
 from orthogp.statistics import FourierStatistics
@@ -39,6 +39,7 @@ def climb(
     *,
     max_iterations: int,
     out_of_time: Callable[[], bool],
+    curvature: NDArray[np.float64] | None = None,
 ) -> Summit:
     """Return the maximum found from a vector whose last entry is the log noise variance.
 
@@ -46,12 +47,27 @@ def climb(
     ----------
     limits : callable
         Gives lower and upper limits for a floor of the noise variance.
+    curvature : (p, p), optional
+        That of an earlier search which ended close by: a few steps from there may then suffice.
     """
     floor = NOISE_FLOOR
     for _ in range(8):
         lower, upper = limits(floor)
         vector = np.clip(vector, lower, upper)
         try:
+            if curvature is not None:
+                maximum = refine(
+                    objective,
+                    vector,
+                    lower,
+                    upper,
+                    curvature,
+                    max_iterations=12,
+                    out_of_time=out_of_time,
+                )
+                if maximum.converged or out_of_time():
+                    return Summit(maximum, lower, upper)
+                vector = maximum.x
             maximum = search(
                 objective,
                 vector,

@@ -38,12 +38,12 @@ from orthogp.statistics.nufft import chunks
 
 (potri,) = get_lapack_funcs(("potri",), dtype=np.float64)
 
-# Lags per compiled call: one shape for any data, and a bound on the memory of kernels with nodes.
+# Lags per compiled call, which bounds memory; fewer are filled up to a power of two, for few shapes.
 _LAGS_PER_BLOCK = 2**14
+_SMALLEST_BLOCK = 2**8
+_ROWS_PER_BLOCK = 2**10
 # Up to so many parameters the gradient is taken forwards.
 _FEW_PARAMETERS = 3
-# Rows predicted at a time.
-_ROWS_PER_BLOCK = 2**10
 
 
 class ExactPosterior(PredictivePosterior):
@@ -74,14 +74,13 @@ class ExactPosterior(PredictivePosterior):
         *,
         repeats: bool = True,
     ) -> None:
-        data = _gather(kernel, mean, X, y, weights, repeats=repeats)
         self.kernel = kernel
         self.noise_variance = float(noise_variance)
         self.mean = mean
         self.prior_variance = prior_variance(kernel)
         self.residual = 0.0
-        self._data = data
-        self._solution = _solve(_gram(kernel, data), data, self.noise_variance)
+        self._data = _gather(kernel, mean, X, y, weights, repeats=repeats)
+        self._solution = _solve(_gram(kernel, self._data), self._data, self.noise_variance)
 
     @property
     def num_rows(self) -> int:
@@ -104,7 +103,7 @@ class ExactPosterior(PredictivePosterior):
         means, variances = [np.empty((0, self._data.y.shape[1]))], [np.empty(0)]
         for part in chunks(len(X), _ROWS_PER_BLOCK):
             cross = self._prior_covariance(X[part], self._data.X)
-            prior = prior_variance(self.kernel) + self.mean.prior_variance(X[part])
+            prior = self.prior_variance + self.mean.prior_variance(X[part])
             explained = np.sum(self._whiten(cross) ** 2, axis=0)
             means.append(cross @ self._solution.alpha)
             variances.append(np.maximum(prior - explained, 0.0))
@@ -157,10 +156,8 @@ class ExactObjective:
         inverse = potri(solution.chol, lower=1, overwrite_c=1)[0]
         kept = np.sum(np.einsum("ii->i", inverse))
         scale = np.sqrt(data.weights / noise)
-        inverse *= -p * scale[:, None]
-        inverse *= scale
-        inverse += alpha @ alpha.T
-        inverse *= 0.5
+        inverse *= -p / 2 * scale[:, None] * scale
+        inverse += alpha @ alpha.T / 2
         gradient = np.empty_like(vector)
         gradient[:-1] = _pull(self.kernel, self.slots, vector[:-1], data.X, inverse)
         gradient[-1] = 0.5 * (
@@ -249,9 +246,10 @@ def _gram(kernel: Kernel, data: _Data) -> NDArray[np.float64]:
     size = len(data.X)
     gram = np.zeros((size, size), order="F")
     rows, columns = np.tril_indices(size, -1)
+    origin = np.zeros((1, data.X.shape[1]))
     for part in chunks(len(rows), _LAGS_PER_BLOCK):
-        lags = _lags(data.X, rows[part], columns[part])
-        gram[rows[part], columns[part]] = np.asarray(_values(kernel, lags))[: len(rows[part])]
+        i, j = rows[part], columns[part]
+        gram[i, j] = np.asarray(covariance_matrix(kernel, _lags(data.X, i, j), origin))[: len(i), 0]
     gram += gram.T
     np.einsum("ii->i", gram)[:] = prior_variance(kernel)
     gram += data.mean_columns @ data.mean_columns.T
@@ -270,11 +268,10 @@ def _pull(
     total = np.zeros(len(log_parameters))
     for part in chunks(len(rows), _LAGS_PER_BLOCK):
         i, j = rows[part], columns[part]
-        weights = np.zeros(_LAGS_PER_BLOCK)
+        lags = _lags(X, i, j)
+        weights = np.zeros(len(lags))
         weights[: len(i)] = np.where(i == j, 1.0, 2.0) * bar[i, j]
-        total += np.asarray(
-            _weighted_gradient(log_parameters, kernel, slots, _lags(X, i, j), weights)
-        )
+        total += np.asarray(_weighted_gradient(log_parameters, kernel, slots, lags, weights))
     return total
 
 
@@ -282,15 +279,10 @@ def _lags(
     X: NDArray[np.float64], rows: NDArray[np.int64], columns: NDArray[np.int64]
 ) -> NDArray[np.float64]:
     """Return x_i − x_j for pairs of rows, filled up with zeros to a block."""
-    lags = np.zeros((_LAGS_PER_BLOCK, X.shape[1]))
+    size = max(_SMALLEST_BLOCK, 1 << (len(rows) - 1).bit_length())
+    lags = np.zeros((size, X.shape[1]))
     np.subtract(X[rows], X[columns], out=lags[: len(rows)])
     return lags
-
-
-@in_double
-@eqx.filter_jit
-def _values(kernel: Kernel, lags: NDArray) -> Float[AnyArray, " n"]:
-    return jax.vmap(kernel.k)(jnp.asarray(lags))
 
 
 @in_double

@@ -134,6 +134,7 @@ class FamilyFitter:
         self._threads = BlasThreads(1) if threads is None else threads
         self._at_limit: tuple[str, ...] = ()
         self._converged = True
+        self._curvature: NDArray[np.float64] | None = None
         self._num_evaluations = 0
 
     def fit(self, starts: list[Start]) -> FamilyFit:
@@ -160,6 +161,7 @@ class FamilyFitter:
     def _place(self, kernel: Kernel, previous: _Placement | None = None) -> _Placement:
         """Return the family placed for a kernel, on the coarsest lattice that suits it."""
         family = for_kernel(self.family, kernel, len(self.width))
+        place = family.placed if previous is None else previous.family.adjusted
         lower, upper = self.extent
         lattice = self.statistics.lattice
         period = family.wanted_period(kernel, self.width)
@@ -172,12 +174,14 @@ class FamilyFitter:
         while True:
             coarse = lattice.decimate(factors)
             try:
-                placed = family.placed(kernel, lower, upper, coarse)
-                series = placed.on(coarse)
+                with one_thread():
+                    placed = place(kernel, lower, upper, coarse)
+                    series = placed.on(coarse)
                 break
             except FeatureError:
                 if np.all(factors == 1):
                     raise
+                place = family.placed
                 factors = np.maximum(factors // 2, 1)
         if series is not None:
             return _Placement(placed, series, self.statistics.decimate(factors))
@@ -228,10 +232,12 @@ class FamilyFitter:
             lambda floor: self._limits(source, start.kernel, vector, floor),
             max_iterations=40 if source.num_free == 0 else 100,
             out_of_time=self.settings.late,
+            curvature=self._curvature if source.num_free == 0 else None,
         )
         maximum = summit.maximum
         self._at_limit = names_at_limit(source.slots, maximum.x, summit.lower, summit.upper)
         self._converged = maximum.converged
+        self._curvature = maximum.curvature
         self._num_evaluations += maximum.num_evaluations
         found = Start(source.kernel_at(maximum.x[:-1]), float(np.exp(maximum.x[-1])))
         if source.num_free:

@@ -2,9 +2,7 @@ r"""The one-pass tightened bound of any family, and its gradient in closed form.
 
 With B = I + A/σ², m = B⁻¹b/σ², d̄ = R/N (docs/mathematics.md, "Bounds and gradient"):
 
-    ∂L/∂A = −(B⁻¹ + m mᵀ)/(2σ²) + I_family/(2(σ² + d̄))      ∂L/∂b = m/σ²
-
-I_family being the identity on the family's features, without the mean function's.
+    ∂L/∂A = −(B⁻¹ + m mᵀ)/(2σ²)      ∂L/∂b = m/σ²      ∂L/∂R = −1/(2(σ² + d̄))
 """
 
 from __future__ import annotations
@@ -13,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import get_lapack_funcs
 
-from orthogp.inference.bounds import factorise, unwhiten, whiten
+from orthogp.inference.bounds import factorise, one_pass_bound, unwhiten, whiten
 from orthogp.inference.parameters import pack
 from orthogp.inference.settings import Start
 from orthogp.inference.sources import Pullback, RowSource, Source
@@ -52,42 +50,34 @@ class FamilyObjective:
     def _evaluate(
         self, vector: NDArray[np.float64], *, with_gradient: bool
     ) -> tuple[float, NDArray[np.float64]]:
+        with self._threads.limited(self.source.features.num_features):
+            return self._evaluate_here(vector, with_gradient)
+
+    def _evaluate_here(
+        self, vector: NDArray[np.float64], with_gradient: bool
+    ) -> tuple[float, NDArray[np.float64]]:
         noise = float(np.exp(vector[-1]))
         moments = self.source.moments(vector[:-1])
-        family = self.source.features.num_features
+        chol = factorise(moments.gram, noise)
+        bound = one_pass_bound(moments, noise, chol)
+        if not with_gradient:
+            return bound.total, np.empty(0)
         p, rows, residual = len(moments.yy), moments.rows, moments.residual_trace
-        with self._threads.limited(len(moments.gram)):
-            chol = factorise(moments.gram, noise)
-            whitened = whiten(chol, moments.projection)
-            explained = np.sum(whitened**2) / noise
-            log_det = 2 * np.sum(np.log(np.einsum("ii->i", chol)))
-            yy = float(np.sum(moments.yy))
-            value = (
-                -p / 2 * (rows * np.log(2 * np.pi * noise) - moments.log_weights + log_det)
-                - (yy - explained) / (2 * noise)
-                - p * rows / 2 * np.log1p(residual / (rows * noise))
-            )
-            if not with_gradient:
-                return float(value), np.empty(0)
-            mean = unwhiten(chol, whitened) / noise
-            inverse = potri(chol, lower=1, overwrite_c=1)[0]
+        mean = unwhiten(chol, whiten(chol, moments.projection)) / noise
+        inverse = potri(chol, lower=1, overwrite_c=1)[0]
         inverse = np.tril(inverse) + np.tril(inverse, -1).T
         spread = noise + residual / rows
         gram_bar = -(p * inverse + mean @ mean.T) / (2 * noise)
-        prior_bar = 0.0
-        if residual > 0:
-            np.einsum("ii->i", gram_bar)[:family] += p / (2 * spread)
-            # R = Σ w_n k(0) − tr A, and Σ w_n = N where weights count rows.
-            prior_bar = -p * self.source.count / (2 * spread)
+        residual_bar = -p / (2 * spread) if residual > 0 else 0.0
         gradient = np.empty_like(vector)
         gradient[:-1] = self.source.gradient(
-            vector[:-1], Pullback(gram_bar, mean / noise, prior_bar)
+            vector[:-1], Pullback(gram_bar, mean / noise, residual_bar)
         )
         gradient[-1] = (
             p / 2 * np.sum(1 - np.diag(inverse))
             - p * rows / 2
-            + (yy - explained) / (2 * noise)
+            - bound.data_fit
             - np.sum(mean**2) / 2
             + p / 2 * residual / spread
         )
-        return float(value), gradient
+        return bound.total, gradient

@@ -98,12 +98,11 @@ class FamilyPosterior(PredictivePosterior):
         Phi, _ = self._features(X, outside)
         whitened = whiten(self.chol, Phi.T)
         result = whitened.T @ whitened
-        if not self.features.projects:
-            return result
         family = Phi[:, : self.features.num_features]
         inside = np.ones(len(X), dtype=bool) if outside is None else ~outside
         for part, period in ((inside, self._period), (~inside, None)):
-            if part.any():
+            # Features that replace the prior leave nothing out where they are it.
+            if part.any() and (self.features.projects or part is not inside):
                 at = np.ix_(part, part)
                 prior = covariance_matrix(self.kernel, X[part], period)
                 result[at] += prior - family[part] @ family[part].T

@@ -37,13 +37,19 @@ _BLOCK_ROWS = 4096
 class Pullback(NamedTuple):
     """The gradient of a bound with respect to what it was computed from.
 
-    `gram` is symmetric, (m, m), mean columns included; `projection` (m, p); `prior` is ∂L/∂k(0) at
-    fixed A, a number.
+    `gram` is symmetric, (m, m), mean columns included; `projection` (m, p); `residual` is ∂L/∂R, a
+    number.
     """
 
     gram: NDArray[np.float64]
     projection: NDArray[np.float64]
-    prior: float
+    residual: float
+
+    def full_gram(self, num_features: int) -> NDArray[np.float64]:
+        """Return ∂L/∂A, what goes through R = Σ w_n k(0) − tr A included."""
+        gram = self.gram.copy()
+        np.einsum("ii->i", gram)[:num_features] -= self.residual
+        return gram
 
 
 class Source(ABC):
@@ -151,7 +157,10 @@ class SeriesSource(Source):
         """Return the gradient, through C and k(0)."""
         C, G = self._last
         m, odd = len(C), self._odd
-        inner, outer = 2 * pullback.gram[:m, :m], 2 * pullback.gram[:m, m:]
+        gram_bar = pullback.full_gram(m)
+        # As an array: a float would be a constant, compiled anew for every value.
+        prior_bar = np.asarray(pullback.residual * self.count)
+        inner, outer = 2 * gram_bar[:m, :m], 2 * gram_bar[:m, m:]
         C_bar = np.empty_like(C)
         others = np.concatenate([self._means.waves, self._targets])
         weights = np.concatenate([outer, pullback.projection[:m]], axis=1)
@@ -164,9 +173,9 @@ class SeriesSource(Source):
             root = np.sqrt(np.maximum(prior.masses, 0.0))
             per_root = np.einsum("ms,ms->s", C_bar, self.features.weights)
             per_mass = np.divide(per_root, 2 * root, out=np.zeros_like(root), where=root > 0)
-            return prior.jacobian.T @ per_mass + pullback.prior * prior.variance_jacobian
+            return prior.jacobian.T @ per_mass + prior_bar * prior.variance_jacobian
         gradient = _pull_coefficients(
-            parameters, self.kernel, self.slots, self.features, C_bar, pullback.prior
+            parameters, self.kernel, self.slots, self.features, C_bar, prior_bar
         )
         return np.asarray(gradient)
 
@@ -258,8 +267,9 @@ class RowSource(Source):
     def gradient(self, parameters: NDArray[np.float64], pullback: Pullback) -> NDArray[np.float64]:
         """Return the gradient, through φ and k(0), by a second pass over the rows."""
         total = np.zeros(len(parameters))
+        gram_bar = pullback.full_gram(self.features.num_features)
         for i, (X, columns, y, w) in enumerate(zip(*self._blocks, self._weights, strict=True)):
-            prior = pullback.prior if i == 0 else 0.0
+            prior_bar = np.asarray(pullback.residual * self.count if i == 0 else 0.0)
             total += np.asarray(
                 _pull_block(
                     parameters,
@@ -267,7 +277,7 @@ class RowSource(Source):
                     self.slots,
                     self.features,
                     (X, columns, y, w),
-                    (pullback.gram, pullback.projection, prior),
+                    (gram_bar, pullback.projection, prior_bar),
                 )
             )
         return total
@@ -321,12 +331,9 @@ class EvaluatedSource(Source):
             move = np.zeros(len(parameters))
             move[i] = step
             up, down = self.moments(parameters + move), self.moments(parameters - move)
-            priors = [
-                prior_variance(self.kernel_at(parameters + sign * move)) for sign in (1.0, -1.0)
-            ]
             change = np.sum(pullback.gram * (up.gram - down.gram))
             change += np.sum(pullback.projection * (up.projection - down.projection))
-            change += pullback.prior * (priors[0] - priors[1])
+            change += pullback.residual * (up.residual_trace - down.residual_trace)
             result[i] = change / (2 * step)
         return result
 
@@ -368,7 +375,7 @@ def _pull_coefficients(
     slots: tuple[Slot, ...],
     features: SeriesFeatures,
     C_bar: Float[AnyArray, "m s"],
-    prior_bar: float,
+    prior_bar: Float[AnyArray, ""],
 ) -> Float[AnyArray, " p"]:
     def forward(vector):
         candidate = unpack(kernel, slots, vector)

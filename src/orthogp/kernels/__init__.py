@@ -2,6 +2,7 @@
 
 from orthogp.kernels.base import Kernel, On, Sum, components
 from orthogp.kernels.convert import KERNEL_NAMES, from_sklearn, resolve_kernel
+from orthogp.kernels.product import Product
 from orthogp.kernels.spectral import QuasiPeriodic, SpectralKernel, SpectralMixture
 from orthogp.kernels.stationary import RBF, Matern, Matern12, Matern32, Matern52, RationalQuadratic
 
@@ -14,6 +15,7 @@ __all__ = [
     "Matern32",
     "Matern52",
     "On",
+    "Product",
     "QuasiPeriodic",
     "RationalQuadratic",
     "SpectralKernel",

@@ -17,9 +17,9 @@ from __future__ import annotations
 
 import itertools
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import equinox as eqx
 import jax
@@ -44,6 +44,11 @@ class Kernel(eqx.Module):
     """
 
     fixed: tuple[str, ...] = eqx.field(static=True, default=(), kw_only=True)
+
+    #: Makes the product of two kernels; `kernels/product.py`, which imports this file, sets it.
+    multiply: ClassVar[Callable[[Kernel, Kernel], Kernel]]
+    #: Whether it prints as several kernels, which need parentheses inside another one.
+    compound: ClassVar[bool] = False
 
     @abstractmethod
     def k(self, lag: Float[AnyArray, " d"]) -> Float[AnyArray, ""]:
@@ -166,6 +171,8 @@ class Kernel(eqx.Module):
         return Sum((*left, *right))
 
     def __mul__(self, factor: object) -> Kernel:
+        if isinstance(factor, Kernel):
+            return Kernel.multiply(self, factor)
         if not isinstance(factor, int | float | np.number):
             return NotImplemented
         return self.scaled(float(check_positive(factor, "The factor of a kernel")))
@@ -183,6 +190,8 @@ class Sum(Kernel):
     """The sum of kernels: independent processes added up."""
 
     terms: tuple[Kernel, ...]
+
+    compound = True
 
     def k(self, lag: Float[AnyArray, " d"]) -> Float[AnyArray, ""]:
         """Return Σ k_i(τ)."""
@@ -337,7 +346,7 @@ class On(Kernel):
         self.kernel.check(len(self.dims))
 
     def __repr__(self) -> str:
-        inner = f"({self.kernel!r})" if isinstance(self.kernel, Sum) else repr(self.kernel)
+        inner = f"({self.kernel!r})" if self.kernel.compound else repr(self.kernel)
         return f"{inner}.on({', '.join(map(str, self.dims))})"
 
 
@@ -371,7 +380,8 @@ def _nested(
     kernel: Kernel, dims: tuple[int, ...] | None, num_dims: int
 ) -> Iterator[tuple[tuple[int, ...], Kernel]]:
     if dims is None:
-        yield tuple(range(num_dims)), kernel
+        own = kernel.columns(num_dims)
+        yield own, kernel.with_columns({d: i for i, d in enumerate(own)})
         return
     for inner_dims, part in components(kernel, len(dims)):
         yield tuple(dims[d] for d in inner_dims), part

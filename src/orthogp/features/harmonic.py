@@ -1,0 +1,285 @@
+r"""Harmonic features: eigenfunctions of the Laplacian on a box with zero boundary values.
+
+On the box with corners c ∓ L, for wave numbers j_d = 1, 2, …,
+
+    e_j(x) = ∏_d sin(ω_{j_d} (x_d − c_d + L_d))/√L_d,      ω_{j_d} = π j_d/(2L_d)
+
+are orthonormal, and the process with independent coefficients of variance (2π)^D S(ω_j) has the
+kernel
+
+    k_Ω(x, x') = Σ_j (2π)^D S(ω_j) e_j(x) e_j(x')
+
+that is close to k inside of the box, away from its boundary (see `features/reflections.py`).
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from typing import Any, Self
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+from numpy.typing import NDArray
+
+from orthogp.errors import FeatureError
+from orthogp.features.additive import for_kernel
+from orthogp.features.base import (
+    PointFeatures,
+    as_rows,
+    check_count,
+    check_scale,
+)
+from orthogp.features.masses import spectral_densities
+from orthogp.features.orders import correlation_lengths, grid_points, sample_box
+from orthogp.features.reflections import constrained_variance
+from orthogp.features.series import SeriesFeatures, safe_sqrt
+from orthogp.features.window import best_margin, check_inside
+from orthogp.kernels import Kernel
+from orthogp.precision import AnyArray, in_double
+from orthogp.statistics import FrequencyLattice
+
+
+class Harmonic(PointFeatures):
+    r"""Sines on a box, weighted by the spectral density; for every kernel that has one.
+
+        φ_j(x) = √((2π)^D S(ω_j)) e_j(x)
+
+    These are the features of reduced-rank (Hilbert-space) Gaussian processes (Solin & Särkkä 2014),
+    where the features' own kernel replaces the prior, and of variational harmonic features (Solin &
+    Kok 2019), where the prior is that of the process which vanishes on the box's boundary.
+
+    Parameters
+    ----------
+    num_features : int
+        Those with the largest spectral density are taken.
+    half_width : float or (d,), optional
+        L. Chosen unless given: the one with which the features' kernel comes closest to k over the
+        data.
+    constrained : bool
+        Whether the process meant is the one with kernel k_Ω, so that bounds hold, for it.
+    centre : float or (d,), optional
+        c; the middle of the data unless given.
+    orders : (m, d), optional
+        The wave numbers j; chosen by `placed`.
+    """
+
+    num_features: int = eqx.field(static=True, converter=check_count)
+    half_width: Any = eqx.field(
+        default=None, converter=lambda value: check_scale(value, "half_width")
+    )
+    constrained: bool = eqx.field(default=False, static=True)
+    centre: Any = eqx.field(default=None, kw_only=True)
+    orders: Any = eqx.field(default=None, kw_only=True)
+
+    @property
+    def projects(self) -> bool:  # type: ignore[override]
+        """Whether the features are those of the process meant: of the constrained one only."""
+        return self.constrained
+
+    def phi(self, kernel: Kernel, X: Float[AnyArray, "n d"]) -> Float[AnyArray, "n m"]:
+        """Return φ_j(x_n)."""
+        orders, half_width = self._chosen(X.shape[1])
+        angles = jnp.pi * (X - self.centre + half_width) / (2 * half_width)
+        Phi = _amplitudes(kernel, orders * jnp.pi / (2 * half_width))
+        for d in range(X.shape[1]):
+            Phi = Phi * jnp.sin(angles[:, d, None] * orders[:, d]) / jnp.sqrt(half_width[d])
+        return Phi
+
+    def evaluate(self, kernel: Kernel, X: NDArray) -> NDArray[np.float64]:
+        """Return φ_j(x_n), (n, m); an open box is chosen for the smallest box around X."""
+        X = as_rows(X)
+        family = for_kernel(self, kernel, X.shape[1])
+        return super().evaluate(kernel, X) if family is self else family.evaluate(kernel, X)
+
+    def residual_variance(self, kernel: Kernel, X: NDArray) -> NDArray[np.float64]:
+        """Return k_Ω(x_n, x_n) − Σ φ_j(x_n)² if constrained, else zero, (n,)."""
+        X = as_rows(X)
+        if not self.constrained:
+            return np.zeros(len(X))
+        placed = self.placed(kernel, X.min(axis=0), X.max(axis=0))
+        left_out = constrained_variance(kernel, X, placed.centre, placed.half_width)
+        return np.maximum(left_out - np.sum(placed.evaluate(kernel, X) ** 2, axis=1), 0.0)
+
+    def placed(
+        self,
+        kernel: Kernel,
+        lower: NDArray[np.float64],
+        upper: NDArray[np.float64],
+        lattice: FrequencyLattice | None = None,
+    ) -> Self:
+        """Return a copy with box and wave numbers chosen; on a lattice, L is a quarter period.
+
+        Raises `FeatureError` unless the features' box holds the data's.
+        """
+        shape = lower.shape
+        if lattice is not None:
+            centre = lattice.centre
+        elif self.centre is not None:
+            centre = np.broadcast_to(np.asarray(self.centre, dtype=float), shape)
+        else:
+            centre = (lower + upper) / 2
+        reach = np.maximum(np.abs(lower - centre), np.abs(upper - centre))
+        period = lattice.period if lattice is not None else self.wanted_period(kernel, 2 * reach)
+        half_width = period / 4
+        check_inside(
+            lower, upper, centre - half_width, centre + half_width, "use a larger half_width"
+        )
+        orders = self.orders
+        if orders is None:
+            most = None if lattice is None else lattice.extent
+            orders = _largest_modes(kernel, half_width, self.num_features, most)
+        return replace(self, half_width=half_width, centre=centre, orders=orders)
+
+    def wanted_period(self, kernel: Kernel, width: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return 4L, (d,)."""
+        if self.half_width is not None:
+            return 4 * np.broadcast_to(self.half_width, width.shape)
+        width = np.where(width > 0, width, 1.0)
+        length = correlation_lengths(kernel, width)
+        points = sample_box(-width / 2, width / 2)
+        K = np.asarray(_kernel_matrix(kernel, points))
+
+        def error(margin: float) -> float:
+            half_width = width / 2 + margin * length
+            features = replace(self, half_width=half_width, centre=np.zeros(len(width)))
+            Phi = PointFeatures.evaluate(features, kernel, points)
+            return float(np.mean((Phi @ Phi.T - K) ** 2))
+
+        return 2 * width + 4 * best_margin(error) * length
+
+    def on(self, lattice: FrequencyLattice) -> HarmonicSeries:
+        """Return the features as cosines and sines on the lattice of period 4L."""
+        orders, half_width = self._chosen(lattice.num_dims)
+        if not np.allclose(4 * half_width, lattice.period) or np.any(
+            np.abs(self.centre - lattice.centre) > 1e-9 * half_width
+        ):
+            raise FeatureError(
+                f"Harmonic features on a box of half width {half_width} around {self.centre} need "
+                f"a lattice of four times that period with the same centre, got {lattice}: call "
+                "placed(kernel, lower, upper, lattice) first."
+            )
+        if np.any(orders.max(axis=0) > lattice.extent):
+            raise FeatureError(
+                f"Harmonic features reach up to index {orders.max(axis=0)}, but the lattice ends "
+                f"at {lattice.extent}: use fewer features."
+            )
+        return HarmonicSeries.from_orders(lattice, orders, self.constrained)
+
+    def _chosen(self, num_dims: int) -> tuple[Any, Any]:
+        if self.orders is None or self.half_width is None or self.centre is None:
+            raise FeatureError(
+                "Harmonic has open parameters: call placed(kernel, lower, upper) first."
+            )
+        return self.orders, self.half_width * np.ones(num_dims)
+
+
+class HarmonicSeries(SeriesFeatures):
+    """Harmonic features as series on the lattice whose period is four times L."""
+
+    lattice: FrequencyLattice = eqx.field(static=True)
+    indices: NDArray[np.int64]
+    odd: NDArray[np.bool_]
+    orders: NDArray[np.int64]
+    weights: NDArray[np.float64]
+    constrained: bool = eqx.field(static=True)
+
+    @property
+    def projects(self) -> bool:  # type: ignore[override]
+        """Whether the features are those of the process meant: of the constrained one only."""
+        return self.constrained
+
+    @classmethod
+    def from_orders(
+        cls, lattice: FrequencyLattice, orders: NDArray[np.int64], constrained: bool
+    ) -> Self:
+        r"""Return the series of the features with these wave numbers.
+
+        Around the middle of the box a sine is (−1)^{⌊j/2⌋} cos ω_j(x−c) for odd j and the same sign
+        times sin ω_j(x−c) for even j; products of them are sums over the signs of all frequencies
+        but the first.
+        """
+        num_features, num_dims = orders.shape
+        half_width = lattice.period / 4
+        num_odd = np.sum(orders % 2 == 0, axis=1)
+        common = (-1.0) ** (np.sum(orders // 2, axis=1) + num_odd // 2)
+        common /= 2 ** (num_dims - 1) * np.sqrt(np.prod(half_width))
+        signs = np.array([(1, *rest) for rest in itertools.product((1, -1), repeat=num_dims - 1)])
+        indices = (signs[:, None, :] * orders).reshape(-1, num_dims)
+        weights = np.zeros((num_features, 1 + len(indices)))
+        features = np.arange(num_features)
+        for i, sign in enumerate(signs):
+            flips = np.prod(np.where(orders % 2 == 0, sign, 1), axis=1)
+            weights[features, 1 + i * num_features + features] = common * flips
+        zero = np.zeros((1, num_dims), dtype=np.int64)
+        return cls(
+            lattice=lattice,
+            indices=np.concatenate([zero, indices]),
+            odd=num_odd % 2 == 1,
+            orders=orders,
+            weights=weights,
+            constrained=constrained,
+        )
+
+    def coefficients(self, kernel: Kernel) -> Float[AnyArray, "m s"]:
+        """Return √((2π)^D S(ω_j)) times the weights."""
+        omegas = jnp.asarray(self.orders * self.lattice.spacing)
+        return _amplitudes(kernel, omegas)[:, None] * self.weights
+
+    def residual_variance(self, kernel: Kernel, X: NDArray) -> NDArray[np.float64]:
+        """Return k_Ω(x_n, x_n) − Σ φ_j(x_n)² if constrained, else zero, (n,)."""
+        X = as_rows(X)
+        if not self.constrained:
+            return np.zeros(len(X))
+        half_width = self.lattice.period / 4
+        left_out = constrained_variance(kernel, X, self.lattice.centre, half_width)
+        return np.maximum(left_out - np.sum(self.evaluate(kernel, X) ** 2, axis=1), 0.0)
+
+
+@in_double
+@eqx.filter_jit
+def _kernel_matrix(kernel: Kernel, points: Float[AnyArray, "n d"]) -> Float[AnyArray, "n n"]:
+    points = jnp.asarray(points)
+    return jax.lax.map(lambda x: jax.vmap(kernel.k)(x - points), points)
+
+
+def _amplitudes(kernel: Kernel, omegas: Float[AnyArray, "m d"]) -> Float[AnyArray, " m"]:
+    """Return √((2π)^D S(ω_j))."""
+    densities = jax.vmap(kernel.spectral_density)(omegas)
+    return safe_sqrt((2 * jnp.pi) ** omegas.shape[1] * densities)
+
+
+def _largest_modes(
+    kernel: Kernel,
+    half_width: NDArray[np.float64],
+    count: int,
+    most: NDArray[np.int64] | None,
+) -> NDArray[np.int64]:
+    """Return the wave numbers of the `count` largest spectral densities, in order of the first.
+
+    They are looked for in a box of indices that grows until its outer half holds none of them.
+    """
+    num_dims = len(half_width)
+    ratio = half_width / correlation_lengths(kernel, 2 * half_width)
+    reach = np.ceil(4 * ratio * (count / np.prod(ratio)) ** (1 / num_dims)).astype(np.int64)
+    while True:
+        if most is not None:
+            reach = np.minimum(reach, most)
+        grid = grid_points([np.arange(1.0, n + 1) for n in reach]).astype(np.int64)
+        densities = spectral_densities(kernel, grid * np.pi / (2 * half_width))
+        chosen = grid[np.sort(np.argsort(-densities, kind="stable")[:count])]
+        short = 2 * chosen.max(axis=0) > reach
+        if most is not None:
+            short &= reach < most
+        if not short.any():
+            break
+        reach = np.where(short, 2 * reach, reach)
+    if len(chosen) < count:
+        raise FeatureError(
+            f"The lattice holds {len(chosen)} harmonic features, but {count} are asked for: use "
+            "fewer features."
+        )
+    return chosen

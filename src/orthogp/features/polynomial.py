@@ -1,0 +1,214 @@
+"""Polynomial features: orthogonal polynomials in frequency."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Self, cast
+
+import equinox as eqx
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import brentq
+from scipy.special import gammaln, xlogy
+
+from orthogp.errors import FeatureError
+from orthogp.features.base import check_scale
+from orthogp.features.rules import gauss_panels, jacobi_recurrence, log_jacobi_mass
+from orthogp.features.spectral import SpectralFeatures
+
+# Weight exponents of the kinds without parameters, (1 − u²)^e.
+_EXPONENTS = {"legendre": 0.0, "chebyshev": -0.5, "chebyshev2": 0.5}
+# Which parameters the other kinds need, and which they may have.
+_NEEDED = {"gegenbauer": ("alpha",), "jacobi": ("alpha", "beta"), "laguerre": ()}
+_ALLOWED = {**_NEEDED, "laguerre": ("alpha",)}
+_KINDS = (*_EXPONENTS, *_NEEDED)
+# A function is taken to vanish where it has fallen by e^{−this} since it last oscillated.
+_DECAY = 37.0
+
+
+class Polynomial(SpectralFeatures):
+    r"""Orthogonal polynomials times the root of their weight, on the band [−a, a].
+
+        ψ_m(ω) = p_m(ω/a) √(w(ω/a)/a),      ∫ p_m p_m' w du = δ_mm'
+
+    ============  ==================================================================
+    kind          weight w on −1 ≤ u ≤ 1
+    ============  ==================================================================
+    legendre      1
+    chebyshev     (1 − u²)^{−1/2}, the first kind
+    chebyshev2    (1 − u²)^{1/2}, the second kind
+    gegenbauer    (1 − u²)^{α−1/2}, α > −1/2
+    jacobi        (1 − v)^α (1 + v)^β with v = 2|u| − 1, α, β > −1; see below
+    laguerre      v^α e^{−v} with v = |u| over the whole line, α > −1 (0 unless given)
+    ============  ==================================================================
+
+    Real features need even and odd members. Weights that are even in u have them: the members of
+    even and odd order. The last two kinds are polynomials p_j(v) of the half line instead, each
+    mirrored to an even and an odd member, orders 2j and 2j+1:
+
+        ψ(ω) = p_j(v) √(w/c),   sign(ω) p_j(v) √(w/c),      c = a for jacobi, 2a for laguerre
+
+    so that α is the behaviour at the edge of the band and β that at frequency zero; `gegenbauer` is
+    the Jacobi weight of the whole band. On [−a, a] the features give, as M grows, the kernel with
+    the frequencies beyond a cut off; with `laguerre` they give the kernel itself.
+
+    Parameters
+    ----------
+    num_features : int
+    kind : str
+    a : float or (d,), optional
+        The largest frequency, or the scale of frequency for `laguerre`; chosen for the data unless
+        given.
+    alpha, beta : float, optional
+        Of the weight, for the kinds that have them.
+    """
+
+    kind: str = eqx.field(default="legendre", static=True)
+    a: Any = eqx.field(default=None, converter=lambda value: check_scale(value, "a"))
+    alpha: float | None = eqx.field(default=None, static=True, kw_only=True)
+    beta: float | None = eqx.field(default=None, static=True, kw_only=True)
+
+    def __check_init__(self) -> None:
+        if self.kind not in _KINDS:
+            raise FeatureError(
+                f"kind must be one of {', '.join(map(repr, _KINDS))}, got {self.kind!r}."
+            )
+        for name, value in (("alpha", self.alpha), ("beta", self.beta)):
+            needed = name in _NEEDED.get(self.kind, ())
+            if value is None and needed:
+                raise FeatureError(f"kind={self.kind!r} needs {name}.")
+            if value is not None and name not in _ALLOWED.get(self.kind, ()):
+                raise FeatureError(f"kind={self.kind!r} takes no {name}, got {value!r}.")
+            least = -0.5 if self.kind == "gegenbauer" else -1.0
+            if value is not None and not (_is_number(value) and least < value < np.inf):
+                raise FeatureError(
+                    f"{name} must be a number > {least:g} for kind={self.kind!r}, got {value!r}."
+                )
+
+    # Of the instance, where other families have it of the class.
+    @property
+    def compact(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Whether the basis lives on [−1, 1]: all kinds but `laguerre`."""
+        return self.kind != "laguerre"
+
+    def basis(self, u: NDArray[np.float64], count: int) -> NDArray[np.float64]:
+        """Return p_m √w at u, zero where the weight is infinite."""
+        if not self._mirrored:
+            return self._half_basis(u, count)
+        values = np.repeat(self._half_basis(np.abs(u), (count + 1) // 2), 2, axis=0)[:count]
+        values[1::2] *= np.sign(u)
+        return values
+
+    def _half_basis(self, u: NDArray[np.float64], count: int) -> NDArray[np.float64]:
+        """Return the polynomials before they are mirrored, if they are."""
+        at_edge, at_zero = self._exponents
+        if self.kind == "laguerre":
+            log_weight = xlogy(at_zero, u) - u - gammaln(at_zero + 1) - np.log(2)
+            return _recurse(u, log_weight, *_laguerre_recurrence(count + 1, at_zero))
+        # Rounding may have put the ends of the interval outside of it.
+        below = np.maximum(1 - u, 0.0)
+        if self.kind == "jacobi":
+            v, below, above, other = 2 * u - 1, 2 * below, 2 * u, at_zero
+        else:
+            v, above, other = u, np.maximum(1 + u, 0.0), at_edge
+        log_weight = xlogy(at_edge, below) + xlogy(other, above) - log_jacobi_mass(at_edge, other)
+        return _recurse(v, log_weight, *jacobi_recurrence(count + 1, at_edge, other))
+
+    def is_odd(self, order: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Return which members are odd: every second."""
+        return order % 2 == 1
+
+    def reach(self, count: int) -> float:
+        """Return 1, or for `laguerre` where the last member has decayed."""
+        return 1.0 if self.compact else _laguerre_reach((count - 1) // 2, self._exponents[1])
+
+    @property
+    def dilation(self) -> NDArray[np.float64] | None:
+        """The largest frequency, or the scale of frequency, a."""
+        return self.a
+
+    def dilated(self, dilation: NDArray[np.float64]) -> Self:
+        """Return a copy with another a."""
+        return replace(self, a=dilation)
+
+    def guess(
+        self, counts: NDArray[np.int64], width: NDArray[np.float64], length: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        """Return an a to start the choice from, (d,)."""
+        if self.kind == "laguerre":
+            # The scale of the lowest frequencies, seen to be best for all counts and lengths.
+            return 1.2 / width
+        return 0.65 * super().guess(counts, width, length)
+
+    def quadrature(self, count: int, size: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return a rule that knows how √w behaves at the ends."""
+        at_edge, at_zero = self._exponents
+        return gauss_panels(0.0, self.reach(count), size, at_zero / 2, at_edge / 2)
+
+    @property
+    def _mirrored(self) -> bool:
+        return self.kind in ("jacobi", "laguerre")
+
+    @property
+    def _exponents(self) -> tuple[float, float]:
+        """The exponents of the weight where |u| = 1 and where u = 0."""
+        alpha, beta = float(self.alpha or 0.0), float(self.beta or 0.0)
+        if self.kind == "gegenbauer":
+            return alpha - 0.5, 0.0
+        if self.kind == "laguerre":
+            return 0.0, alpha
+        return (alpha, beta) if self.kind == "jacobi" else (_EXPONENTS[self.kind], 0.0)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float | np.number) and not isinstance(value, bool)
+
+
+def _recurse(
+    v: NDArray[np.float64],
+    log_weight: NDArray[np.float64],
+    diagonal: NDArray[np.float64],
+    off_diagonal: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    r"""Return p_n √w for n < len(diagonal) − 1, w being scaled to mass one.
+
+        v p_n = b_{n+1} p_{n+1} + d_n p_n + b_n p_{n−1},      p_0 = 1
+
+    A weight may underflow where later members do not, and their polynomials may overflow there:
+    every node carries its own power of two.
+    """
+    log_root = np.where(log_weight < np.inf, log_weight / 2, -np.inf)
+    values = np.empty((len(diagonal) - 1, len(v)))
+    previous, current = np.zeros(len(v)), np.ones(len(v))
+    power = np.zeros(len(v), dtype=np.int64)
+    for n in range(len(values)):
+        values[n] = current * np.exp(log_root + np.log(2) * power)
+        following = (v - diagonal[n]) * current - off_diagonal[n] * previous
+        previous, current = current, following / off_diagonal[n + 1]
+        shift = np.frexp(np.maximum(np.abs(previous), np.abs(current)))[1]
+        previous, current = np.ldexp(previous, -shift), np.ldexp(current, -shift)
+        power += shift
+    return values
+
+
+def _laguerre_recurrence(
+    size: int, alpha: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return d_n and b_n of the normalised L_n^{(α)}, whose leading signs alternate."""
+    n = np.arange(size, dtype=np.float64)
+    return 2 * n + alpha + 1, -np.sqrt(n * (n + alpha))
+
+
+def _laguerre_reach(order: int, alpha: float) -> float:
+    """Return where L_n^{(α)}(v) v^{α/2} e^{−v/2} has decayed to rounding.
+
+    Beyond its last turning point, at most q = 4n + 2α + 2, it falls at least as fast as
+
+        exp(−½ ∫_q^v √(1 − q/s) ds) = exp(−½ √(v(v−q)) + ½ q arcosh √(v/q))
+    """
+    q = 4 * order + 2 * alpha + 2
+
+    def excess(v: float) -> float:
+        return 0.5 * np.sqrt(v * (v - q)) - 0.5 * q * np.arccosh(np.sqrt(v / q)) - _DECAY
+
+    return cast(float, brentq(excess, q, 2 * q + 8 * _DECAY))

@@ -1,0 +1,162 @@
+r"""Random Fourier features (Rahimi & Recht 2008).
+
+R frequencies are drawn from the masses that a kernel has on a lattice, p_t = mass_t/Σ mass, and for
+any kernel θ
+
+    Q(x, x') = (1/R) Σ_r (mass_{t_r}(θ)/p_{t_r}) cos ω_{t_r}·(x − x')
+    E Q(x, x') = Σ_t mass_t(θ) cos ω_t·(x − x')
+
+so that Q is an unbiased estimate of every kernel's part on the lattice, and smooth in the kernel's
+parameters while the draw stays.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import replace
+from typing import Any, Self
+
+import equinox as eqx
+import numpy as np
+from numpy.typing import NDArray
+
+from orthogp.errors import FeatureError
+from orthogp.features.additive import for_kernel
+from orthogp.features.base import Features, as_rows, check_count, prior_variance
+from orthogp.features.masses import lattice_masses
+from orthogp.features.orders import correlation_lengths
+from orthogp.features.series import MassSeries
+from orthogp.kernels import Kernel
+from orthogp.statistics import FrequencyLattice
+
+# The largest index of a lattice made here, by number of columns.
+_EXTENTS = {1: 2**15, 2: 127, 3: 31}
+# Its period, in extents of the data, is the longest at which this share of the variance lies on it:
+# the longer the period, the more the frequencies are those of the continuum.
+_PERIODS = [2.0**i for i in range(1, 11)]
+_SHARE = 0.999
+
+
+class RandomSeries(MassSeries):
+    """Random Fourier features as series: weights √(count/(R p_t)) of the modes drawn."""
+
+    projects = False
+
+
+class RandomFourier(Features):
+    """Cosines and sines at random frequencies; their own kernel Q replaces the prior.
+
+        φ = √(n_t mass_t/(R p_t)) (cos ω_t·(x−x₀), sin ω_t·(x−x₀))   for a mode t drawn n_t times
+
+    An index and its negative are the same mode, and index zero has no sine, so that there are 2R
+    features if all draws differ, and fewer otherwise.
+
+    Parameters
+    ----------
+    num_features : int
+        2R, for R draws.
+    seed : int
+        The draws are the same for the same seed, kernel and lattice.
+    lattice : FrequencyLattice
+        Where frequencies were drawn: that of the statistics, or a fine one of the features' own.
+    num_draws : int
+        R.
+    indices, weights : (s, d), (s,)
+        The modes drawn, index zero first (of weight zero unless drawn), and √(n_t/(R p_t)). These
+        and the two before are chosen by `placed`.
+    """
+
+    num_features: int = eqx.field(static=True, converter=check_count)
+    seed: int = eqx.field(
+        default=0, static=True, converter=lambda seed: check_count(seed, "seed", least=0)
+    )
+    lattice: FrequencyLattice | None = eqx.field(default=None, static=True, kw_only=True)
+    num_draws: int | None = eqx.field(default=None, static=True, kw_only=True)
+    indices: Any = eqx.field(default=None, kw_only=True)
+    weights: Any = eqx.field(default=None, kw_only=True)
+
+    projects = False
+
+    def __check_init__(self) -> None:
+        if self.lattice is None:
+            check_count(self.num_features, least=2)
+
+    def evaluate(self, kernel: Kernel, X: NDArray) -> NDArray[np.float64]:
+        """Return φ_m(x_n), (n, m); an open lattice is chosen for the smallest box around X."""
+        X = as_rows(X)
+        family = for_kernel(self, kernel, X.shape[1])
+        if family is not self:
+            return family.evaluate(kernel, X)
+        features = self.placed(kernel, X.min(axis=0), X.max(axis=0))
+        assert features.lattice is not None
+        return features.on(features.lattice).evaluate(kernel, X)
+
+    def placed(
+        self,
+        kernel: Kernel,
+        lower: NDArray[np.float64],
+        upper: NDArray[np.float64],
+        lattice: FrequencyLattice | None = None,
+    ) -> Self:
+        """Return a copy with frequencies drawn from the kernel, unless they have been drawn.
+
+        On another lattice than theirs they are drawn anew.
+        """
+        if self.lattice is not None and lattice in (None, self.lattice):
+            return self
+        if lattice is None:
+            lattice = _fine_lattice(kernel, lower, upper)
+        indices = lattice.half_indices()
+        # One of each pair ±t stands for both.
+        multiplicity = np.where(np.any(indices != 0, axis=1), 2.0, 1.0)
+        shares = multiplicity * np.maximum(lattice_masses(kernel, lattice, indices), 0.0)
+        num_draws = self.num_draws or self.num_features // 2
+        counts = np.random.default_rng(self.seed).multinomial(num_draws, shares / shares.sum())
+        kept = counts > 0
+        kept[0] = True
+        # Index zero comes first even if it was not drawn, and may then have no mass at all.
+        probabilities = np.where(counts > 0, shares / shares.sum(), 1.0)
+        weights = np.sqrt(counts * multiplicity / (num_draws * probabilities))[kept]
+        num_features = 2 * (len(weights) - 1) + int(counts[0] > 0)
+        return replace(
+            self,
+            num_features=num_features,
+            lattice=lattice,
+            num_draws=num_draws,
+            indices=indices[kept],
+            weights=weights,
+        )
+
+    def on(self, lattice: FrequencyLattice) -> RandomSeries:
+        """Return the features as series on the lattice where their frequencies were drawn."""
+        if self.lattice != lattice:
+            raise FeatureError(
+                "The frequencies of random features belong to the lattice they were drawn on: call "
+                "placed(kernel, lower, upper, lattice) first."
+            )
+        s = len(self.indices)
+        cosines = np.diag(self.weights)[int(self.weights[0] == 0) :]
+        sines = np.diag(self.weights)[1:]
+        odd = np.repeat([False, True], [len(cosines), s - 1])
+        return RandomSeries(lattice, self.indices, odd, np.concatenate([cosines, sines]))
+
+
+def _fine_lattice(
+    kernel: Kernel, lower: NDArray[np.float64], upper: NDArray[np.float64]
+) -> FrequencyLattice:
+    """Return a lattice around a box with a long period and nearly all of the kernel's variance."""
+    width = np.where(upper > lower, upper - lower, 1.0)
+    scale = width + correlation_lengths(kernel, width)
+    variance = prior_variance(kernel)
+
+    def lattice_of(factor: float) -> FrequencyLattice:
+        extent = _EXTENTS[len(lower)]
+        return FrequencyLattice.for_domain(lower, upper, period=factor * scale, extent=extent)
+
+    def loses_variance(factor: float) -> bool:
+        lattice = lattice_of(factor)
+        masses = lattice_masses(kernel, lattice, lattice.half_indices())
+        return bool(masses[0] + 2 * masses[1:].sum() < _SHARE * variance)
+
+    first_bad = bisect_left(_PERIODS, True, key=loses_variance)
+    return lattice_of(_PERIODS[max(first_bad - 1, 0)])

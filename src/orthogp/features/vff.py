@@ -1,0 +1,242 @@
+"""Variational Fourier features (Hensman, Durrande, Solin 2018), of one column and of products."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Self
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+from numpy.typing import NDArray
+
+from orthogp.errors import FeatureError
+from orthogp.features.additive import for_kernel
+from orthogp.features.base import PointFeatures, as_rows, check_count
+from orthogp.features.matern_fourier import HalfIntegerMatern, whitened
+from orthogp.features.orders import correlation_lengths, grid_orders, sample_box
+from orthogp.features.products import product_parity, product_series
+from orthogp.features.series import SeriesFeatures
+from orthogp.features.window import best_margin, check_inside
+from orthogp.kernels import Kernel, On, Product, components
+from orthogp.precision import AnyArray, in_double
+from orthogp.statistics import FrequencyLattice
+
+
+def _check_edge(value: object, name: str) -> NDArray[np.float64] | None:
+    if value is None:
+        return None
+    try:
+        edge = np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise FeatureError(f"{name} must be a number or one per column, got {value!r}.") from error
+    if edge.ndim > 1 or edge.size == 0 or not np.all(np.isfinite(edge)):
+        raise FeatureError(f"{name} must be finite, one number or one per column, got {value!r}.")
+    return edge
+
+
+class VariationalFourier(PointFeatures):
+    r"""Variational Fourier features of Matérn-1/2, 3/2 and 5/2 kernels, and of their products.
+
+        Φ = basis · K_uu^{−1/2},      Φ Φᵀ = K_fu K_uu⁻¹ K_uf
+
+    whitened with rank-one corrections, O(M) per point; see `features/matern_fourier.py`. Several
+    columns need a product of kernels, `Matern32().on(0) * Matern32().on(1)`, and take products of
+    features; sums of kernels take the features of each term.
+
+    Parameters
+    ----------
+    num_features : int
+        2J + 1 for J full pairs of cosine and sine in one column.
+    lower, upper : float or (d,), optional
+        The window, which must hold the data. Chosen for them unless given: a few lengthscales
+        wider, since only functions of that period are represented.
+    orders : tuple of tuples
+        The products; chosen by `placed`. Order 2i − 1 is the i-th cosine, 2i the i-th sine.
+    """
+
+    num_features: int = eqx.field(static=True, converter=check_count)
+    lower: Any = eqx.field(default=None, converter=lambda value: _check_edge(value, "lower"))
+    upper: Any = eqx.field(default=None, converter=lambda value: _check_edge(value, "upper"))
+    orders: tuple[tuple[int, ...], ...] | None = eqx.field(default=None, static=True, kw_only=True)
+
+    def __check_init__(self) -> None:
+        if (self.lower is None) != (self.upper is None):
+            raise FeatureError("VariationalFourier needs both lower and upper, or neither.")
+        if self.lower is not None and np.any(self.lower >= self.upper):
+            raise FeatureError(
+                f"The window's lower end must lie below its upper, got {self.lower} and "
+                f"{self.upper}."
+            )
+
+    def phi(self, kernel: Kernel, X: Float[AnyArray, "n d"]) -> Float[AnyArray, "n m"]:
+        """Return φ_m(x_n)."""
+        orders = self._chosen_orders()
+        period = jnp.broadcast_to(self.upper - self.lower, (X.shape[1],))
+        middle = (self.lower + self.upper) / 2
+        phases = 2 * jnp.pi * (X - middle) / period
+        Phi = jnp.ones((len(X), len(orders)))
+        for d, own in enumerate(_matern_factors(kernel, X.shape[1])):
+            cosines, sines = _orders_to_counts(orders[:, d])
+            table = whitened(
+                own,
+                2 * jnp.pi / period[d],
+                jnp.cos(phases[:, d, None] * np.arange(cosines)),
+                jnp.sin(phases[:, d, None] * np.arange(1, sines + 1)),
+            )
+            Phi = Phi * table[:, orders[:, d]]
+        return Phi
+
+    def evaluate(self, kernel: Kernel, X: NDArray) -> NDArray[np.float64]:
+        """Return φ_m(x_n), (n, m); an open window is chosen for the smallest box around X."""
+        X = as_rows(X)
+        family = for_kernel(self, kernel, X.shape[1])
+        return super().evaluate(kernel, X) if family is self else family.evaluate(kernel, X)
+
+    def placed(
+        self,
+        kernel: Kernel,
+        lower: NDArray[np.float64],
+        upper: NDArray[np.float64],
+        lattice: FrequencyLattice | None = None,
+    ) -> Self:
+        """Return a copy with products and window chosen; on a lattice its period is the window.
+
+        Raises `FeatureError` unless the window holds the box.
+        """
+        features = self._with_orders(kernel, upper - lower)
+        if lattice is not None:
+            middle, width = lattice.centre, lattice.period
+        elif self.lower is not None:
+            middle, width = (self.lower + self.upper) / 2, self.upper - self.lower
+        else:
+            middle, width = (lower + upper) / 2, features.wanted_period(kernel, upper - lower)
+        start, end = middle - width / 2, middle + width / 2
+        check_inside(lower, upper, start, end, "give a wider lower and upper")
+        return replace(features, lower=start, upper=end)
+
+    def wanted_period(self, kernel: Kernel, width: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the width of the window, (d,).
+
+        Unless given it is the one that leaves out least prior variance, averaged over the data.
+        """
+        num_dims = len(width)
+        if self.lower is not None:
+            return np.broadcast_to(self.upper - self.lower, (num_dims,)).astype(float)
+        width = np.where(width > 0, width, 1.0)
+        orders = self._with_orders(kernel, width)._chosen_orders()
+        # The variance explained is a product over the columns: each has its own best window.
+        return np.array(
+            [
+                _best_window(own, int(orders[:, d].max()) + 1, float(width[d]))
+                for d, own in enumerate(_matern_factors(kernel, num_dims))
+            ]
+        )
+
+    def on(self, lattice: FrequencyLattice) -> VariationalFourierSeries:
+        """Return the features whose window is the lattice's period around its centre."""
+        orders = self._chosen_orders()
+        reach = (orders.max(axis=0) + 1) // 2
+        if np.any(reach > lattice.extent):
+            raise FeatureError(
+                f"VariationalFourier needs frequencies up to index {reach}, but the lattice ends "
+                f"at {lattice.extent}: use fewer features."
+            )
+        indices = FrequencyLattice(lattice.spacing, reach, lattice.centre).half_indices()
+        odd = product_parity(_parities(orders), orders)
+        return VariationalFourierSeries(lattice, indices, odd, self.orders or ())
+
+    def _with_orders(self, kernel: Kernel, width: NDArray[np.float64]) -> Self:
+        _matern_factors(kernel, len(width))
+        if self.orders is not None:
+            return self
+        width = np.where(width > 0, width, 1.0)
+        orders = grid_orders(self.num_features, width / correlation_lengths(kernel, width))
+        return replace(self, num_features=len(orders), orders=orders)
+
+    def _chosen_orders(self) -> NDArray[np.int64]:
+        if self.orders is None:
+            raise FeatureError(
+                "VariationalFourier has open parameters: call placed(kernel, lower, upper) first."
+            )
+        return np.array(self.orders)
+
+
+class VariationalFourierSeries(SeriesFeatures):
+    """Variational Fourier features whose window is one period of a lattice.
+
+    They are features of the kernel itself, not of the wrapped prior, inside of that window; outside
+    of it the series repeat, and mean nothing.
+    """
+
+    lattice: FrequencyLattice = eqx.field(static=True)
+    indices: NDArray[np.int64]
+    odd: NDArray[np.bool_]
+    orders: tuple[tuple[int, ...], ...] = eqx.field(static=True)
+
+    def coefficients(self, kernel: Kernel) -> Float[AnyArray, "m s"]:
+        """Return the whitened coefficients of cosines and sines."""
+        orders = np.array(self.orders)
+        tables = []
+        for d, own in enumerate(_matern_factors(kernel, orders.shape[1])):
+            cosines, sines = _orders_to_counts(orders[:, d])
+            spacing = jnp.asarray(self.lattice.spacing[d])
+            tables.append(whitened(own, spacing, jnp.eye(cosines), jnp.eye(cosines, sines, k=-1)).T)
+        return product_series(tables, _parities(orders), orders)
+
+
+def _orders_to_counts(orders: NDArray[np.int64]) -> tuple[int, int]:
+    """Return how many cosines (the constant among them) and sines a column's orders ask for."""
+    highest = int(orders.max())
+    return (highest + 1) // 2 + 1, highest // 2
+
+
+def _parities(orders: NDArray[np.int64]) -> list[NDArray[np.bool_]]:
+    """Return for each column which of its one-dimensional features are sines."""
+    counts = orders.max(axis=0) + 1
+    return [(np.arange(n) > 0) & (np.arange(n) % 2 == 0) for n in counts]
+
+
+def _matern_factors(kernel: Kernel, num_dims: int) -> list[HalfIntegerMatern]:
+    """Return the Matérn kernel of each column, or raise `FeatureError`."""
+    found: dict[int, HalfIntegerMatern] = {}
+    parts = components(kernel, num_dims)
+    whole = parts[0][1] if len(parts) == 1 and len(parts[0][0]) == num_dims else kernel
+    factors = whole.factors if isinstance(whole, Product) else (whole,)
+    for factor in factors:
+        dims, own = (factor.dims, factor.kernel) if isinstance(factor, On) else ((0,), factor)
+        if len(dims) == 1 and isinstance(own, HalfIntegerMatern):
+            found[dims[0]] = own
+    if len(found) != num_dims or len(factors) != num_dims:
+        names = " * ".join(
+            type(own.kernel if isinstance(own, On) else own).__name__ for own in factors
+        )
+        raise FeatureError(
+            "VariationalFourier takes Matern12, Matern32 or Matern52 on one column, or a product "
+            f"like Matern32().on(0) * Matern32().on(1), got {names} on {num_dims} columns: use "
+            "Trig for other kernels."
+        )
+    return [found[d] for d in range(num_dims)]
+
+
+def _best_window(kernel: HalfIntegerMatern, count: int, width: float) -> float:
+    """Return the width of the window that explains most of one column's variance."""
+    length = float(np.reshape(kernel.lengthscale, ()))
+    points = sample_box(np.array([-width / 2]), np.array([width / 2]))[:, 0]
+    features = VariationalFourier(count, orders=tuple((order,) for order in range(count)))
+
+    def unexplained(margin: float) -> float:
+        half = np.asarray((width + margin * length) / 2)
+        window = replace(features, lower=-half, upper=half)
+        return -float(_mean_square(window, kernel, points))
+
+    return width + best_margin(unexplained) * length
+
+
+@in_double
+@eqx.filter_jit
+def _mean_square(
+    features: VariationalFourier, kernel: Kernel, points: Float[AnyArray, " n"]
+) -> Float[AnyArray, ""]:
+    return jnp.mean(jnp.sum(features.phi(kernel, jnp.asarray(points)[:, None]) ** 2, axis=1))

@@ -1,0 +1,239 @@
+"""Exact regression, against dense linear algebra, scikit-learn and finite differences."""
+
+import numpy as np
+import pytest
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process import kernels as sk
+
+from orthogp.errors import InputError, KernelError, PrecisionError
+from orthogp.features.inducing import InducingPoints
+from orthogp.features.lattice import Lattice
+from orthogp.inference.bounds import titsias_bound
+from orthogp.inference.exact import ExactObjective, ExactPosterior
+from orthogp.inference.moments import moments_from_rows
+from orthogp.inference.parameters import pack
+from orthogp.kernels import RBF, Kernel, Matern32
+from tests import oracles
+from tests.oracles import Array
+from tests.problems import (
+    NO_MEAN,
+    Entry,
+    all_entries,
+    label,
+    lengthscales,
+    make_lattice,
+    make_rows,
+    mean_covariance,
+    mean_prior,
+)
+
+NOISE = 0.2
+ENTRIES = [
+    *all_entries(1),
+    *(item for item in all_entries(2) if item[1].name in ("rbf", "additive")),
+]
+
+
+def dense(entry: Entry, kind: str | None, A: Array, B: Array) -> Array:
+    mean = mean_prior(kind, A.shape[1])
+    return oracles.gram_matrix(entry.k, A, B) + mean_covariance(mean, A, B)
+
+
+# ---------------------------------------------------------------------- values
+
+
+@pytest.mark.parametrize("kind", [None, "constant", "linear"])
+@pytest.mark.parametrize(("num_dims", "entry"), [all_entries(1)[2], all_entries(2)[-1]], ids=label)
+def test_likelihood_and_posterior_are_those_of_dense_algebra(
+    num_dims: int, entry: Entry, kind: str | None
+) -> None:
+    rows = make_rows(0, 30, num_dims, 2, "real")
+    new = make_rows(1, 7, num_dims).X
+    noise = NOISE / rows.precisions
+    exact = ExactPosterior(
+        entry.kernel,
+        NOISE,
+        mean_prior(kind, num_dims),
+        rows.X,
+        rows.y,
+        rows.weights,
+        repeats=False,
+    )
+    K = dense(entry, kind, rows.X, rows.X)
+    expected = oracles.log_marginal_likelihood(K, rows.y, noise)
+    assert exact.log_marginal_likelihood == pytest.approx(expected, rel=1e-11)
+    mean, covariance = oracles.posterior(
+        K, dense(entry, kind, new, rows.X), dense(entry, kind, new, new), rows.y, noise
+    )
+    predicted = exact.predict(new)
+    np.testing.assert_allclose(predicted.mean, mean, rtol=1e-9, atol=1e-10)
+    np.testing.assert_allclose(predicted.variance, np.diag(covariance), rtol=1e-9, atol=1e-10)
+    np.testing.assert_allclose(exact.covariance(new), covariance, rtol=1e-9, atol=1e-10)
+
+
+def test_agrees_with_scikit_learn() -> None:
+    rows = make_rows(2, 50, 2)
+    new = make_rows(3, 20, 2).X
+    ell = lengthscales(2)
+    kernel = sk.ConstantKernel(1.3) * sk.Matern(ell, nu=1.5) + sk.WhiteKernel(NOISE)
+    reference = GaussianProcessRegressor(kernel, optimizer=None, alpha=0.0).fit(rows.X, rows.y)
+    exact = ExactPosterior(Matern32(1.3, ell), NOISE, NO_MEAN, rows.X, rows.y)
+    value, gradient = reference.log_marginal_likelihood(reference.kernel_.theta, eval_gradient=True)
+    assert exact.log_marginal_likelihood == pytest.approx(value, rel=1e-11)
+    mean, deviation = reference.predict(new, return_std=True)
+    predicted = exact.predict(new)
+    np.testing.assert_allclose(predicted.mean[:, 0], mean.ravel(), rtol=1e-9)
+    # Scikit-learn's standard deviation is that of a noisy observation.
+    np.testing.assert_allclose(predicted.variance + NOISE, deviation.ravel() ** 2, rtol=1e-9)
+    objective = ExactObjective(Matern32(1.3, ell), NO_MEAN, rows.X, rows.y)
+    vector = np.append(pack(objective.kernel, objective.slots), np.log(NOISE))
+    np.testing.assert_allclose(objective.value_and_gradient(vector)[1], gradient, rtol=1e-7)
+
+
+@pytest.mark.parametrize("repeats", [True, False])
+def test_agrees_with_the_bounds_where_features_are_complete(repeats: bool) -> None:
+    rows = make_rows(4, 30, 1, 2, "real")
+    kernel = Matern32(1.3, [0.1])
+    features = InducingPoints(Z=rows.X)
+    moments = moments_from_rows(features, kernel, rows.X, rows.y, rows.weights, repeats=repeats)
+    exact = ExactPosterior(kernel, NOISE, NO_MEAN, rows.X, rows.y, rows.weights, repeats=repeats)
+    expected = titsias_bound(moments, NOISE).total
+    assert exact.log_marginal_likelihood == pytest.approx(expected, abs=1e-5)
+
+
+@pytest.mark.parametrize("repeats", [True, False])
+def test_mean_priors_mean_the_same_as_in_the_bounds(repeats: bool) -> None:
+    # Lattice features with all frequencies of a period so long that no image matters.
+    rows = make_rows(5, 30, 1, 2, "real")
+    kernel, mean = RBF(1.3, [0.5]), mean_prior("linear", 1)
+    lattice = make_lattice(1, 12.0, 60)
+    features = Lattice.select(kernel, lattice, 10**6, mean)
+    moments = moments_from_rows(features, kernel, rows.X, rows.y, rows.weights, repeats=repeats)
+    exact = ExactPosterior(kernel, NOISE, mean, rows.X, rows.y, rows.weights, repeats=repeats)
+    expected = titsias_bound(moments, NOISE).total
+    assert exact.log_marginal_likelihood == pytest.approx(expected, abs=1e-6)
+
+
+def test_weight_two_is_the_row_twice() -> None:
+    rows = make_rows(6, 20, 1, 2, "whole")
+    assert rows.weights is not None
+    times = rows.weights.astype(int)
+    assert {0, 1, 2, 3} == set(times.tolist())
+    kernel, mean = RBF(1.3, [0.5]), mean_prior("linear", 1)
+    weighted = ExactPosterior(kernel, NOISE, mean, rows.X, rows.y, rows.weights)
+    written_out = ExactPosterior(
+        kernel, NOISE, mean, np.repeat(rows.X, times, axis=0), np.repeat(rows.y, times, axis=0)
+    )
+    assert weighted.log_marginal_likelihood == pytest.approx(
+        written_out.log_marginal_likelihood, rel=1e-11
+    )
+    new = make_rows(7, 9, 1).X
+    for one, other in zip(weighted.predict(new), written_out.predict(new)):
+        np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-12)
+
+
+def test_prediction_does_not_depend_on_how_many_rows_are_asked_for() -> None:
+    rows = make_rows(8, 10, 1)
+    exact = ExactPosterior(RBF(1.3, 0.5), NOISE, NO_MEAN, rows.X, rows.y)
+    new = np.linspace(-1, 1, 1500)
+    together = exact.predict(new)
+    assert together.mean.shape == (1500, 1)
+    some = exact.predict(new[1020:1030])
+    np.testing.assert_allclose(together.mean[1020:1030], some.mean, rtol=1e-13)
+    np.testing.assert_allclose(together.variance[1020:1030], some.variance, rtol=1e-12)
+    empty = exact.predict(np.empty((0, 1)))
+    assert empty.mean.shape == (0, 1)
+    assert empty.variance.shape == (0,)
+
+
+def test_blocks_of_lags_cover_all_pairs_of_rows() -> None:
+    # More pairs than one compiled call takes.
+    rows = make_rows(9, 200, 1)
+    K = oracles.rbf(rows.X[:, None] - rows.X, 1.3, 0.05)
+    exact = ExactPosterior(RBF(1.3, 0.05), NOISE, NO_MEAN, rows.X, rows.y)
+    expected = oracles.log_marginal_likelihood(K, rows.y, NOISE)
+    assert exact.log_marginal_likelihood == pytest.approx(expected, rel=1e-11)
+    assert_gradient(ExactObjective(RBF(1.3, 0.05), NO_MEAN, rows.X, rows.y))
+
+
+# ---------------------------------------------------------------------- gradients
+
+
+def assert_gradient(objective: ExactObjective, noise: float = NOISE) -> None:
+    vector = np.append(pack(objective.kernel, objective.slots), np.log(noise))
+    value, gradient = objective.value_and_gradient(vector)
+    expected = oracles.fourth_order_difference(
+        lambda v: np.asarray(objective.value_and_gradient(v)[0]), vector, 1e-3
+    )
+    assert gradient.shape == vector.shape
+    np.testing.assert_allclose(gradient, expected, rtol=1e-6, atol=1e-7 * (1 + abs(value)))
+
+
+@pytest.mark.parametrize(("num_dims", "entry"), ENTRIES, ids=label)
+def test_value_is_the_likelihood_and_gradient_its_difference(num_dims: int, entry: Entry) -> None:
+    rows = make_rows(10, 15, num_dims, 2)
+    mean = mean_prior("linear", num_dims)
+    objective = ExactObjective(entry.kernel, mean, rows.X, rows.y)
+    vector = np.append(pack(entry.kernel, objective.slots), np.log(NOISE))
+    K = dense(entry, "linear", rows.X, rows.X)
+    expected = oracles.log_marginal_likelihood(K, rows.y, NOISE)
+    assert objective.value_and_gradient(vector)[0] == pytest.approx(expected, rel=1e-10)
+    assert_gradient(objective)
+
+
+@pytest.mark.parametrize("noise", [1e-3, 10.0])
+@pytest.mark.parametrize("repeats", [True, False])
+@pytest.mark.parametrize("weights", ["real", "whole"])
+def test_gradient_for_every_kind_of_weights(weights: str, repeats: bool, noise: float) -> None:
+    rows = make_rows(11, 20, 1, 3, weights)
+    objective = ExactObjective(
+        Matern32(1.3, [0.5]),
+        mean_prior("constant", 1),
+        rows.X,
+        rows.y,
+        rows.weights,
+        repeats=repeats,
+    )
+    assert_gradient(objective, noise)
+
+
+def test_value_follows_the_vector_and_fixed_parameters_stay() -> None:
+    rows = make_rows(12, 15, 1)
+    kernel: Kernel = Matern32(1.3, [0.5]).fix("variance")
+    objective = ExactObjective(kernel, NO_MEAN, rows.X, rows.y)
+    vector = np.array([np.log(0.3), np.log(0.7)])
+    moved = objective.kernel_at(vector)
+    np.testing.assert_allclose(moved.parameters()["lengthscale"], 0.3)
+    K = oracles.matern32(rows.X[:, None] - rows.X, 1.3, 0.3)
+    value, gradient = objective.value_and_gradient(vector)
+    assert value == pytest.approx(oracles.log_marginal_likelihood(K, rows.y, 0.7), rel=1e-11)
+    assert gradient.shape == (2,)
+
+
+# ---------------------------------------------------------------------- edges and bad input
+
+
+def test_noise_may_be_tiny_where_the_kernel_matrix_is_singular() -> None:
+    # Two equal rows: K has no Cholesky factor, K + σ²I has.
+    X = np.array([[0.0], [0.0], [1.0]])
+    exact = ExactPosterior(RBF(1.0, 1.0), 1e-10, NO_MEAN, X, np.array([1.0, 1.0, 0.0]))
+    predicted = exact.predict(X)
+    np.testing.assert_allclose(predicted.mean[:, 0], [1.0, 1.0, 0.0], atol=1e-8)
+    assert np.all(predicted.variance >= 0)
+    assert np.all(predicted.variance < 2e-10)
+
+
+def test_noise_below_double_precision_is_refused() -> None:
+    X = np.linspace(0, 1, 50)
+    with pytest.raises(PrecisionError, match=r"noise variance 1e-18 .* 50 rows"):
+        ExactPosterior(RBF(1.0, 1.0), 1e-18, NO_MEAN, X, X)
+
+
+def test_lengths_must_agree() -> None:
+    with pytest.raises(InputError, match="got 5, 4 and 5"):
+        ExactPosterior(RBF(), 0.1, NO_MEAN, np.zeros((5, 1)), np.zeros(4))
+
+
+def test_kernel_must_fit_the_columns() -> None:
+    with pytest.raises(KernelError, match="2 lengthscales but acts on 1"):
+        ExactPosterior(RBF(1.0, [1.0, 2.0]), 0.1, NO_MEAN, np.zeros((5, 1)), np.zeros(5))
