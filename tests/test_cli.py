@@ -12,6 +12,7 @@ from click.testing import CliRunner, Result
 
 import orthogp
 from orthogp.cli import main
+from orthogp.comparison import EXACT_ROWS, FAMILIES, NUM_FEATURES
 
 
 def run(*arguments: str) -> Result:
@@ -39,13 +40,14 @@ def test_help_of_the_comparison_names_what_can_be_chosen() -> None:
     text = " ".join(result.output.split())
     assert "DATA.csv" in text
     for words in (
-        "matern32, matern52",
-        "lattice, trig",
-        "exact for up to 2000 rows",
-        "default: 21,",
+        "rbf, matern, matern12, matern32",
+        f"Some of {', '.join(FAMILIES)}, exact,",
+        f"exact for up to {EXACT_ROWS} rows",
+        f"default: {','.join(map(str, NUM_FEATURES))}",
+        "Example: orthogp compare data.csv --target y --families lattice,trig",
     ):
-        assert words in text
-    assert "Example: orthogp compare data.csv --target y --families lattice,trig" in text
+        # The help may break a line at the hyphen of a name.
+        assert words.replace(" ", "") in text.replace(" ", "")
 
 
 def test_help_of_the_demo() -> None:

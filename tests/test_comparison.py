@@ -293,7 +293,9 @@ def test_legend_lies_outside_of_the_panels_and_names_each_curve_once() -> None:
     first, second = figure.axes
     assert first.get_yscale() == "log"
     np.testing.assert_array_equal(first.lines[0].get_ydata(), [1e-3, 1.0])
+    assert first.get_ylabel() == "a (0.001 or less at the foot)"
     assert second.get_yscale() == "linear"
+    assert second.get_ylabel() == "b"
     assert [label.get_text() for label in second.get_xticklabels()] == ["10", "20"]
     # The same family looks the same everywhere.
     assert first.lines[0].get_color() == second.lines[1].get_color()

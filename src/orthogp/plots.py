@@ -213,7 +213,7 @@ def plot_panels(
         row = figure.subplots(1, len(panels), sharex=True)
         for axes, panel in zip(row, panels, strict=True):
             _draw_panel(axes, panel, labels, reference)
-            axes.set(title=panel.title, xlabel=xlabel, ylabel=panel.ylabel, xscale="log")
+            axes.set(title=panel.title, xlabel=xlabel, xscale="log")
             axes.set_xticks(xticks, map(str, xticks))
             axes.set_xticks([], minor=True)
         handles = {}
@@ -270,8 +270,11 @@ def _draw_panel(axes: Axes, panel: Panel, labels: Sequence[str], reference: str)
             markeredgewidth=0.6,
             label=label,
         )
-    if panel.floor is not None:
-        axes.set_yscale("log")
+    clipped = panel.floor is not None and any(
+        np.any(y < panel.floor) for _, y in panel.curves.values()
+    )
+    note = f" ({panel.floor:g} or less at the foot)" if clipped else ""
+    axes.set(ylabel=panel.ylabel + note, yscale="linear" if panel.floor is None else "log")
 
 
 def _draw_density(axes: Axes, x: NDArray[np.float64], y: NDArray[np.float64]) -> None:

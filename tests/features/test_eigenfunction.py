@@ -123,7 +123,7 @@ def test_products_over_columns_are_products() -> None:
         np.testing.assert_allclose(values[:, column], expected, atol=1e-13)
 
 
-@pytest.mark.parametrize("lengthscale", [0.1, 1.0, 1e4])
+@pytest.mark.parametrize("lengthscale", [0.1, 1.0, 1e4, 1e9])
 @pytest.mark.parametrize("count", [1, 9, 40])
 def test_open_input_sd_is_chosen_like_the_r_of_hermite_features(
     count: int, lengthscale: float
@@ -190,6 +190,12 @@ def test_another_dilation_is_another_input_sd() -> None:
     assert wider.input_sd > placed.input_sd
     with pytest.raises(FeatureError, match="needs 2r² > ℓ²"):
         placed.dilated(np.array([1 / 0.3]))
+
+
+@pytest.mark.parametrize("lengthscale", [0.1, 1e3, 1e9])
+def test_given_input_sd_is_kept_to_the_last_digit(lengthscale: float) -> None:
+    placed = Eigenfunction(9, 0.7).placed(RBF(VARIANCE, lengthscale), -np.ones(2), np.ones(2))
+    np.testing.assert_array_equal(placed.input_sd, [0.7, 0.7])
 
 
 def test_adjusted_features_follow_the_kernel() -> None:

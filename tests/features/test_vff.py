@@ -295,6 +295,11 @@ def test_additive_kernels_take_the_features_of_each_term() -> None:
     lower, upper = rows.min(axis=0), rows.max(axis=0)
     period = family.wanted_period(kernel, upper - lower)
     assert period is not None
+    wanted = [
+        VariationalFourier(11).wanted_period(own, (upper - lower)[[d]])[0]
+        for own, d in ((second, 0), (first, 1))
+    ]
+    np.testing.assert_allclose(period, wanted)
     lattice = FrequencyLattice.for_domain(lower, upper, period=period, extent=8)
     placed = family.placed(kernel, lower, upper, lattice)
     series = placed.on(lattice)

@@ -45,6 +45,12 @@ class Features(eqx.Module):
     #: Whether the features are those of the process itself, so that Q = Σ φ_m φ_m ≤ K and the
     #: bounds hold for it. Families that replace the prior by Q (random Fourier features) say no.
     projects: ClassVar[bool] = True
+    #: Whether the process that the features belong to has the prior variance k(0) everywhere; if
+    #: not, `residual_variance` and `process_covariance` say what it has.
+    stationary: ClassVar[bool] = True
+    #: Whether hyperparameters can be learned by the features' own bound; if not, a fit takes those
+    #: that lattice features learn.
+    learns: ClassVar[bool] = True
     #: Whether an additive kernel takes one copy of the features for each of its components.
     by_component: ClassVar[bool] = True
 
@@ -58,6 +64,10 @@ class Features(eqx.Module):
             return np.zeros(len(X))
         explained = np.sum(self.evaluate(kernel, X) ** 2, axis=1)
         return np.maximum(prior_variance(kernel) - explained, 0.0)
+
+    def process_covariance(self, kernel: Kernel, X: NDArray) -> NDArray[np.float64]:
+        """Return the prior covariance, at the rows of X, of a process that is not stationary."""
+        raise NotImplementedError
 
     def placed(
         self,

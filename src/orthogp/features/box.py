@@ -22,10 +22,10 @@ class Box(SpectralFeatures):
 
         ψ = 1[|ω| < w/2]/√w,      (1[ω ∈ cell_j] ± 1[−ω ∈ cell_j])/√(2w),      j = 1, 2, …
 
-    with cell_j = [(j−½)w, (j+½)w]. Integrated Fourier features are their midpoint rule. They need
-    no band to be cut off, but every cell must resolve the inputs, w·(half their width) ≲ π, so they
-    converge slowly. On a lattice a cell is an odd number of its points; with one, these are the
-    features of the lattice itself.
+    with cell_j = [(j−½)w, (j+½)w]. Integrated Fourier features are their midpoint rule. The cells
+    must together cover the band, and each must resolve the inputs, w·(half their width) ≲ π, so
+    they converge slowly. On a lattice a cell is an odd number of its points; with one, these are
+    the features of the lattice itself.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ class Box(SpectralFeatures):
     def basis(self, u: NDArray[np.float64], count: int) -> NDArray[np.float64]:
         """Return 1 on |u| < ½, then 1/√2 on the cells around j and ±1/√2 around −j."""
         order = np.arange(count)[:, None]
-        values = np.where(np.round(np.abs(u)) == (order + 1) // 2, np.sqrt(0.5), 0.0)
+        values = np.where(np.floor(np.abs(u) + 0.5) == (order + 1) // 2, np.sqrt(0.5), 0.0)
         values[2::2] *= np.sign(u)
         values[0] *= np.sqrt(2)
         return values

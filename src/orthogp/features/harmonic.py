@@ -35,7 +35,7 @@ from orthogp.features.base import (
 )
 from orthogp.features.masses import spectral_densities
 from orthogp.features.orders import correlation_lengths, grid_points, sample_box
-from orthogp.features.reflections import constrained_variance
+from orthogp.features.reflections import constrained_covariance, constrained_variance
 from orthogp.features.series import SeriesFeatures, safe_sqrt
 from orthogp.features.window import best_margin, check_inside
 from orthogp.kernels import Kernel
@@ -80,6 +80,11 @@ class Harmonic(PointFeatures):
         """Whether the features are those of the process meant: of the constrained one only."""
         return self.constrained
 
+    @property
+    def stationary(self) -> bool:  # type: ignore[override]
+        """Whether the process meant is stationary: the constrained one is not."""
+        return not self.constrained
+
     def phi(self, kernel: Kernel, X: Float[AnyArray, "n d"]) -> Float[AnyArray, "n m"]:
         """Return φ_j(x_n)."""
         orders, half_width = self._chosen(X.shape[1])
@@ -103,6 +108,12 @@ class Harmonic(PointFeatures):
         placed = self.placed(kernel, X.min(axis=0), X.max(axis=0))
         left_out = constrained_variance(kernel, X, placed.centre, placed.half_width)
         return np.maximum(left_out - np.sum(placed.evaluate(kernel, X) ** 2, axis=1), 0.0)
+
+    def process_covariance(self, kernel: Kernel, X: NDArray) -> NDArray[np.float64]:
+        """Return k_Ω between the rows of X, (n, n)."""
+        X = as_rows(X)
+        placed = self.placed(kernel, X.min(axis=0), X.max(axis=0))
+        return constrained_covariance(kernel, X, placed.centre, placed.half_width)
 
     def placed(
         self,
@@ -192,6 +203,11 @@ class HarmonicSeries(SeriesFeatures):
         """Whether the features are those of the process meant: of the constrained one only."""
         return self.constrained
 
+    @property
+    def stationary(self) -> bool:  # type: ignore[override]
+        """Whether the process meant is stationary: the constrained one is not."""
+        return not self.constrained
+
     @classmethod
     def from_orders(
         cls, lattice: FrequencyLattice, orders: NDArray[np.int64], constrained: bool
@@ -237,6 +253,11 @@ class HarmonicSeries(SeriesFeatures):
         half_width = self.lattice.period / 4
         left_out = constrained_variance(kernel, X, self.lattice.centre, half_width)
         return np.maximum(left_out - np.sum(self.evaluate(kernel, X) ** 2, axis=1), 0.0)
+
+    def process_covariance(self, kernel: Kernel, X: NDArray) -> NDArray[np.float64]:
+        """Return k_Ω between the rows of X, (n, n)."""
+        half_width = self.lattice.period / 4
+        return constrained_covariance(kernel, as_rows(X), self.lattice.centre, half_width)
 
 
 @in_double

@@ -43,14 +43,15 @@ class Polynomial(SpectralFeatures):
     ============  ==================================================================
 
     Real features need even and odd members. Weights that are even in u have them: the members of
-    even and odd order. The last two kinds are polynomials p_j(v) of the half line instead, each
-    mirrored to an even and an odd member, orders 2j and 2j+1:
+    even and odd order. The last two kinds are polynomials of the half line instead, orthonormal
+    in v, each mirrored to an even and an odd member, orders 2j and 2j+1:
 
         ψ(ω) = p_j(v) √(w/c),   sign(ω) p_j(v) √(w/c),      c = a for jacobi, 2a for laguerre
 
-    so that α is the behaviour at the edge of the band and β that at frequency zero; `gegenbauer` is
-    the Jacobi weight of the whole band. On [−a, a] the features give, as M grows, the kernel with
-    the frequencies beyond a cut off; with `laguerre` they give the kernel itself.
+    The exponent α of `jacobi` is that at the edge of the band; β, and α of `laguerre`, are those
+    at frequency zero, which a lattice leaves out unless they vanish. The Jacobi weight of the whole
+    band is `gegenbauer`. On [−a, a] the features give, as M grows, the kernel with the frequencies
+    beyond a cut off; with `laguerre` they give the kernel itself.
 
     Parameters
     ----------

@@ -76,6 +76,9 @@ class RandomFourier(Features):
     weights: Any = eqx.field(default=None, kw_only=True)
 
     projects = False
+    # With the drawn frequencies kept, a bound would flatten the weights by shrinking lengthscales:
+    # any prior over few frequencies fits better than the kernel's.
+    learns = False
 
     def __check_init__(self) -> None:
         if self.lattice is None:
@@ -126,6 +129,10 @@ class RandomFourier(Features):
             indices=indices[kept],
             weights=weights,
         )
+
+    def wanted_period(self, kernel: Kernel, width: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return no limit, (d,): the longer, the more the frequencies are those of the continuum."""
+        return np.full(len(width), np.inf)
 
     def on(self, lattice: FrequencyLattice) -> RandomSeries:
         """Return the features as series on the lattice where their frequencies were drawn."""

@@ -38,7 +38,7 @@ from orthogp.statistics.nufft import chunks
 
 (potri,) = get_lapack_funcs(("potri",), dtype=np.float64)
 
-# Lags per compiled call, which bounds memory; fewer are filled up to a power of two, for few shapes.
+# Lags per compiled call, which bounds memory; fewer are filled up to powers of two: few shapes.
 _LAGS_PER_BLOCK = 2**14
 _SMALLEST_BLOCK = 2**8
 _ROWS_PER_BLOCK = 2**10

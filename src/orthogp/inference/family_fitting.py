@@ -145,6 +145,8 @@ class FamilyFitter:
             starts, self.statistics, self.width, self.mean, self.settings, self._threads
         )
         placement = self._place(best.kernel)
+        if not self.family.learns:
+            return self._finish(placement, best)
         value = -np.inf
         for _ in range(_ROUNDS):
             placed, found, bound = self._learn(placement, best)
@@ -194,12 +196,13 @@ class FamilyFitter:
     def _source(self, placement: _Placement, kernel: Kernel) -> Source:
         slots, repeats = learned_slots(kernel), self.settings.repeats
         features = placement.features
-        if isinstance(features, SeriesFeatures):
+        if isinstance(features, SeriesFeatures) and features.stationary:
             return SeriesSource(
                 features, kernel, slots, placement.statistics, self.mean, repeats=repeats
             )
         rows = self._require_rows()
-        kind = RowSource if isinstance(features, PointFeatures) else EvaluatedSource
+        by_phi = isinstance(features, PointFeatures) and features.stationary
+        kind = RowSource if by_phi else EvaluatedSource
         return kind(
             features,  # type: ignore[arg-type]
             kernel,

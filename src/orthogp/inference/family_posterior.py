@@ -65,9 +65,9 @@ class FamilyPosterior(PredictivePosterior):
         self.prior_variance = prior_variance(kernel)
         #: The prior variance that the features leave out, averaged over the data.
         self.residual = moments.residual_trace / max(moments.rows, 1.0)
-        self._series = (
-            _PredictiveSeries(self, features) if isinstance(features, SeriesFeatures) else None
-        )
+        self._series = None
+        if isinstance(features, SeriesFeatures) and features.stationary:
+            self._series = _PredictiveSeries(self, features)
 
     def predict(self, X: NDArray) -> Gaussian:
         """Return mean and variance of f at the rows of X."""
@@ -104,7 +104,10 @@ class FamilyPosterior(PredictivePosterior):
             # Features that replace the prior leave nothing out where they are it.
             if part.any() and (self.features.projects or part is not inside):
                 at = np.ix_(part, part)
-                prior = covariance_matrix(self.kernel, X[part], period)
+                if part is inside and not self.features.stationary:
+                    prior = self.features.process_covariance(self.kernel, X[part])
+                else:
+                    prior = covariance_matrix(self.kernel, X[part], period)
                 result[at] += prior - family[part] @ family[part].T
         return result
 
@@ -127,9 +130,10 @@ class FamilyPosterior(PredictivePosterior):
         left_out = np.full(len(X), self.prior_variance)
         if inside.any():
             Phi[inside, :m] = self.features.evaluate(self.kernel, X[inside])
-            left_out[inside] -= np.sum(Phi[inside, :m] ** 2, axis=1)
-            if not self.features.projects:
-                left_out[inside] = 0.0
+            if self.features.projects and self.features.stationary:
+                left_out[inside] -= np.sum(Phi[inside, :m] ** 2, axis=1)
+            else:
+                left_out[inside] = self.features.residual_variance(self.kernel, X[inside])
         return Phi, np.maximum(left_out, 0.0)
 
 
