@@ -212,6 +212,7 @@ def test_gap_without_an_exact_result_is_below_the_smallest_upper_bound() -> None
     own = Comparison(results, rows, rows, None, None, "")
     assert [own.gap(r) for r in results] == [8, 4]
     assert own.best("upper") is None
+    assert own.best("residual") is None
 
 
 # ---------------------------------------------------------------------- as text, file and plot
@@ -284,7 +285,7 @@ def test_legend_lies_outside_of_the_panels_and_names_each_curve_once() -> None:
     figure = plot_panels(
         [left, right], ["one", "two"], title="t", xlabel="M", xticks=[10, 20], reference="exact"
     )
-    figure.canvas.draw()
+    figure.draw_without_rendering()
     (legend,) = figure.legends
     assert [text.get_text() for text in legend.get_texts()] == ["one", "two", "exact"]
     box = legend.get_window_extent()
@@ -341,6 +342,15 @@ def test_rows_may_be_fewer_and_the_seed_another() -> None:
     assert (len(first.train), len(first.test)) == (35, 15)
     np.testing.assert_array_equal(first.test, again.test)
     assert not np.array_equal(first.test, other.test)
+
+
+def test_rows_held_out_are_covered_however_far_away() -> None:
+    x, y = make_rows(60)
+    held_out = np.random.default_rng(0).permutation(60)[0]
+    x[held_out] = 400.0
+    # Beyond what a model covers it warns, and warnings are errors here.
+    comparison = compare_families(x, y, families=["lattice"], num_features=[11])
+    assert held_out in comparison.test
 
 
 def test_kernel_may_leave_columns_unused() -> None:

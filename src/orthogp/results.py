@@ -207,8 +207,9 @@ class Comparison:
             return False
         if result.replaces_prior and MEASURES[measure].of_prior:
             return False
-        # Upper bounds at different hyperparameters bound different things.
-        return measure != "upper" or self.kernel is not None
+        # At hyperparameters of their own, upper bounds are of different evidences, and what is
+        # left out is of different priors.
+        return measure not in ("upper", "residual") or self.kernel is not None
 
     # ------------------------------------------------------------------ as text
 

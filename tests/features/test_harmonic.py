@@ -92,6 +92,15 @@ def test_modes_of_the_largest_densities_are_taken() -> None:
     assert {tuple(row) for row in features.orders} == {tuple(row) for row in best}
 
 
+@pytest.mark.parametrize("coherence", [0.3, 6.0])
+def test_modes_are_found_far_from_frequency_zero(coherence: float) -> None:
+    # With the longer coherence the density underflows everywhere but around ω = 40.
+    features = boxed(3, 1, kernel := SpectralMixture([1.0], [40.0], [coherence]))
+    nearest = np.argsort(np.abs(np.arange(1, 200) * np.pi / 3.2 - 40.0))[:3] + 1
+    assert set(features.orders[:, 0]) == set(nearest)
+    assert np.all(np.ptp(features.evaluate(kernel, rows(1)), axis=0) > 0)
+
+
 # ---------------------------------------------------------------------- the kernel in the interior
 
 

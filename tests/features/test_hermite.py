@@ -349,17 +349,24 @@ def test_given_r_is_kept() -> None:
 
 
 def test_adjusted_features_suit_a_kernel_that_has_moved() -> None:
-    # Placed at ℓ = 0.3, then ℓ = 0.1, which wants another r and leaves the products alone.
+    # Placed at ℓ = 0.3, then ℓ = 0.1, which wants another r.
     box = (-np.ones(1), np.ones(1))
     moved = RBF(1.0, 0.1)
     placed = Hermite(41).placed(RBF(1.0, 0.3), *box)
     adjusted = placed.adjusted(moved, *box)
     afresh = Hermite(41).placed(moved, *box)
-    assert adjusted.orders == placed.orders
     np.testing.assert_allclose(adjusted.r, afresh.r, rtol=1e-12)
     assert left_out(adjusted, moved, TABLE_POINTS) < 0.1 * left_out(placed, moved, TABLE_POINTS)
     given = Hermite(41, 0.2).placed(RBF(1.0, 0.3), *box)
     np.testing.assert_array_equal(given.adjusted(moved, *box).r, given.r)
+
+
+def test_adjusted_features_keep_their_products_in_several_columns() -> None:
+    box = (-np.ones(2), np.ones(2))
+    placed = Hermite(20).placed(RBF(1.0, np.array([0.3, 2.0])), *box)
+    adjusted = placed.adjusted(RBF(1.0, np.array([2.0, 0.3])), *box)
+    assert adjusted.orders == placed.orders
+    assert adjusted.r[0] > placed.r[0]
 
 
 # ---------------------------------------------------------------------- learning

@@ -33,8 +33,8 @@ from orthogp.features.base import (
     check_count,
     check_scale,
 )
-from orthogp.features.masses import spectral_densities
-from orthogp.features.orders import correlation_lengths, grid_points, sample_box
+from orthogp.features.modes import largest_modes
+from orthogp.features.orders import correlation_lengths, sample_box
 from orthogp.features.reflections import constrained_covariance, constrained_variance
 from orthogp.features.series import SeriesFeatures, safe_sqrt
 from orthogp.features.window import best_margin, check_inside
@@ -142,7 +142,7 @@ class Harmonic(PointFeatures):
         orders = self.orders
         if orders is None:
             most = None if lattice is None else lattice.extent
-            orders = _largest_modes(kernel, half_width, self.num_features, most)
+            orders = largest_modes(kernel, half_width, self.num_features, most)
         return replace(self, half_width=half_width, centre=centre, orders=orders)
 
     def wanted_period(self, kernel: Kernel, width: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -271,36 +271,3 @@ def _amplitudes(kernel: Kernel, omegas: Float[AnyArray, "m d"]) -> Float[AnyArra
     """Return √((2π)^D S(ω_j))."""
     densities = jax.vmap(kernel.spectral_density)(omegas)
     return safe_sqrt((2 * jnp.pi) ** omegas.shape[1] * densities)
-
-
-def _largest_modes(
-    kernel: Kernel,
-    half_width: NDArray[np.float64],
-    count: int,
-    most: NDArray[np.int64] | None,
-) -> NDArray[np.int64]:
-    """Return the wave numbers of the `count` largest spectral densities, in order of the first.
-
-    They are looked for in a box of indices that grows until its outer half holds none of them.
-    """
-    num_dims = len(half_width)
-    ratio = half_width / correlation_lengths(kernel, 2 * half_width)
-    reach = np.ceil(4 * ratio * (count / np.prod(ratio)) ** (1 / num_dims)).astype(np.int64)
-    while True:
-        if most is not None:
-            reach = np.minimum(reach, most)
-        grid = grid_points([np.arange(1.0, n + 1) for n in reach]).astype(np.int64)
-        densities = spectral_densities(kernel, grid * np.pi / (2 * half_width))
-        chosen = grid[np.sort(np.argsort(-densities, kind="stable")[:count])]
-        short = 2 * chosen.max(axis=0) > reach
-        if most is not None:
-            short &= reach < most
-        if not short.any():
-            break
-        reach = np.where(short, 2 * reach, reach)
-    if len(chosen) < count:
-        raise FeatureError(
-            f"The lattice holds {len(chosen)} harmonic features, but {count} are asked for: use "
-            "fewer features."
-        )
-    return chosen

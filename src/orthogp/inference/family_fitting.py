@@ -42,8 +42,10 @@ from orthogp.inference.wrapping import choose_decimation, wrap_error
 from orthogp.kernels import Kernel
 from orthogp.statistics import FourierStatistics
 
-_ROUNDS = 5
+_ROUNDS = 4
 _HEADROOM = 1.1
+# Placing again must gain this share of what the features lose, or it is not worth another round.
+_WORTH = 0.05
 # Dilations tried around the present one when the family learns it.
 _DILATIONS = (0.7, 0.85, 0.95, 1.05, 1.18, 1.4)
 
@@ -135,6 +137,8 @@ class FamilyFitter:
         self._at_limit: tuple[str, ...] = ()
         self._converged = True
         self._curvature: NDArray[np.float64] | None = None
+        # The trace term of the last search's end, in nats.
+        self._lost = 0.0
         self._num_evaluations = 0
 
     def fit(self, starts: list[Start]) -> FamilyFit:
@@ -153,7 +157,7 @@ class FamilyFitter:
             gain = bound - value
             if gain > 0:
                 placement, best, value = placed, found, bound
-            if gain < SETTLED or self.settings.late():
+            if gain < max(SETTLED, _WORTH * self._lost) or self.settings.late():
                 break
             placement = self._place(best.kernel, placement)
         return self._finish(placement, best)
@@ -241,6 +245,7 @@ class FamilyFitter:
         self._at_limit = names_at_limit(source.slots, maximum.x, summit.lower, summit.upper)
         self._converged = maximum.converged
         self._curvature = maximum.curvature
+        self._lost = objective.trace_term
         self._num_evaluations += maximum.num_evaluations
         found = Start(source.kernel_at(maximum.x[:-1]), float(np.exp(maximum.x[-1])))
         if source.num_free:

@@ -30,6 +30,8 @@ class FamilyObjective:
     def __init__(self, source: Source, threads: BlasThreads | None = None) -> None:
         self.source = source
         self._threads = BlasThreads(1) if threads is None else threads
+        #: What the features lost in the last evaluation, in nats.
+        self.trace_term = 0.0
 
     def vector(self, start: Start) -> NDArray[np.float64]:
         """Return the vector of some hyperparameters and the features' present parameters."""
@@ -60,6 +62,7 @@ class FamilyObjective:
         moments = self.source.moments(vector[:-1])
         chol = factorise(moments.gram, noise)
         bound = one_pass_bound(moments, noise, chol)
+        self.trace_term = -bound.trace
         if not with_gradient:
             return bound.total, np.empty(0)
         p, rows, residual = len(moments.yy), moments.rows, moments.residual_trace
