@@ -115,9 +115,7 @@ def whitening_of_variational_fourier(num_rows: int = 2000) -> None:
         seconds.append(float(np.median(runs)))
     slope = float(np.polyfit(np.log(counts), np.log(seconds), 1)[0])
     shown = ", ".join(f"{count}: {s * 1e3:.0f} ms" for count, s in zip(counts, seconds))
-    report(
-        f"Variational Fourier features at {num_rows:,} rows, exponent of M", shown, slope, 1.3
-    )
+    report(f"Variational Fourier features at {num_rows:,} rows, exponent of M", shown, slope, 1.3)
 
 
 def report(what: str, figures: str, ratio: float, limit: float) -> None:

@@ -56,6 +56,13 @@ class Additive(Features):
             axis=1,
         )
 
+    def check(self, kernel: Kernel, num_dims: int) -> None:
+        """Check every part with its own kernel."""
+        for part, own, dims in zip(
+            self.parts, self._kernels(kernel, num_dims), self.dims, strict=True
+        ):
+            part.check(own, len(dims))
+
     def placed(
         self,
         kernel: Kernel,

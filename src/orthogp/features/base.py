@@ -65,6 +65,9 @@ class Features(eqx.Module):
         explained = np.sum(self.evaluate(kernel, X) ** 2, axis=1)
         return np.maximum(prior_variance(kernel) - explained, 0.0)
 
+    def check(self, kernel: Kernel, num_dims: int) -> None:
+        """Raise `FeatureError` unless the family can take the kernel on `num_dims` columns."""
+
     def process_covariance(self, kernel: Kernel, X: NDArray) -> NDArray[np.float64]:
         """Return the prior covariance, at the rows of X, of a process that is not stationary."""
         raise NotImplementedError

@@ -81,6 +81,10 @@ class Eigenfunction(HermiteFunctions):
         """Return a copy with that input_sd, placed for that lengthscale."""
         return replace(self, input_sd=input_sd, lengthscale=lengthscale)
 
+    def check(self, kernel: Kernel, num_dims: int) -> None:
+        """Raise `FeatureError` unless the kernel is RBF."""
+        _require_rbf(kernel, num_dims)
+
     def placed(
         self,
         kernel: Kernel,
@@ -150,7 +154,7 @@ def _require_rbf(kernel: Kernel, num_dims: int) -> RBF:
     rbf = as_rbf(kernel, num_dims)
     if rbf is None:
         raise FeatureError(
-            f"Eigenfunction needs the RBF kernel, whose eigenfunctions are known, got {kernel!r}: "
+            f"Eigenfunction needs the RBF kernel, whose eigenfunctions are known, got {type(kernel).__name__}: "
             "use Hermite, which serves every kernel."
         )
     return rbf

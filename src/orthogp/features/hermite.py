@@ -229,6 +229,17 @@ class Hermite(HermiteFunctions):
         """Return a copy whose features of the RBF kernel are its eigenfunctions."""
         return replace(self, r=r_of_inputs(input_sd, lengthscale))
 
+    def check(self, kernel: Kernel, num_dims: int) -> None:
+        """Refuse an r with which the features of an RBF kernel alternate instead of decaying."""
+        rbf = as_rbf(kernel, num_dims)
+        if rbf is not None and self.r is not None:
+            least = lengthscales(rbf, num_dims) / np.sqrt(2)
+            if np.any(np.asarray(self.r) <= least):
+                raise FeatureError(
+                    f"Hermite features of an RBF kernel need 2r² > ℓ², here r > {least.max():.4g}, "
+                    f"got r = {np.min(self.r):.4g}: use a larger r, or leave it open."
+                )
+
     def terms(
         self,
         column: int,

@@ -131,7 +131,7 @@ class RandomFourier(Features):
         )
 
     def wanted_period(self, kernel: Kernel, width: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return no limit, (d,): the longer, the more the frequencies are those of the continuum."""
+        """Return no limit, (d,): the longer, the closer are the frequencies to the continuum."""
         return np.full(len(width), np.inf)
 
     def on(self, lattice: FrequencyLattice) -> RandomSeries:

@@ -42,6 +42,7 @@ from orthogp.features.orders import (
     simplex_orders,
 )
 from orthogp.features.rules import gauss_panels
+from orthogp.features.sampling import sampled
 from orthogp.features.series import MassSeries
 from orthogp.kernels import Kernel
 from orthogp.statistics import FrequencyLattice
@@ -52,7 +53,6 @@ _MOST_NODES = {1: 2**13, 2: 2**9, 3: 2**7}
 # Nodes and rows whose phases are held at a time.
 _BLOCK, _ROWS = 2**12, 2**9
 # |⟨ψ_m, ψ_m'⟩ − δ| over a lattice below which the basis is orthonormal as it is.
-_ORTHONORMAL = 1e-13
 # Factors around the first guess of a dilation that are tried, then refined.
 _FACTORS = np.geomspace(0.2, 5.0, 11)
 
@@ -223,7 +223,7 @@ class SpectralFeatures(Features):
         if lattice is not None:
             centre = lattice.centre
         elif self.centre is not None:
-            centre = np.broadcast_to(np.asarray(self.centre, dtype=float), (num_dims,))
+            centre = _per_column(self.centre, num_dims, "centre")
         else:
             centre = (lower + upper) / 2
         features = replace(self, centre=centre)
@@ -237,8 +237,8 @@ class SpectralFeatures(Features):
             orders = choose(self.num_features, width / length, most)
             features = replace(features, num_features=len(orders), orders=orders)
         if self.dilation is not None:
-            given = np.broadcast_to(np.asarray(self.dilation, dtype=float), (num_dims,))
-            return features.dilated(given)._fit_on(lattice)
+            given = features.dilated(_per_column(self.dilation, num_dims, "dilation"))
+            return given._within(lattice)._fit_on(lattice)
         counts = np.max(np.array(features.orders), axis=0) + 1
         guess = self.guess(counts, width, length)
         features = replace(features, chosen=True)
@@ -302,6 +302,19 @@ class SpectralFeatures(Features):
                 return np.inf
         return prior_variance(kernel) - float(np.mean(np.sum(Phi**2, axis=1)))
 
+    def _within(self, lattice: FrequencyLattice | None) -> Self:
+        """Return self, or raise `FeatureError` if a given band ends beyond the lattice."""
+        if lattice is not None and self.compact:
+            counts = np.max(np.array(self.orders), axis=0) + 1
+            reach = [self.reach(int(n)) for n in counts] * np.asarray(self.dilation)
+            end = (lattice.extent + 1) * lattice.spacing
+            if np.any(reach > end):
+                raise FeatureError(
+                    f"{type(self).__name__} reaches up to frequency {np.max(reach):.4g}, but the "
+                    f"lattice only to {np.min(end):.4g}: use a narrower band, or leave it open."
+                )
+        return self
+
     def _fit_on(self, lattice: FrequencyLattice | None) -> Self:
         """Return a copy with a dilation whose interval the lattice's cells tile."""
         if lattice is None or not self.compact or self.dilation is None:
@@ -328,7 +341,7 @@ class SpectralFeatures(Features):
         orders, dilation = self._chosen(lattice.num_dims)
         counts = orders.max(axis=0) + 1
         tables = [
-            self._sampled(int(count), float(c), float(h), int(most))
+            sampled(self, int(count), float(c), float(h), int(most))
             for count, c, h, most in zip(
                 counts, dilation, lattice.spacing, lattice.extent, strict=True
             )
@@ -359,39 +372,16 @@ class SpectralFeatures(Features):
             worst += float(np.max(np.abs(fine - coarse)))
         return worst / np.sqrt(prior_variance(kernel))
 
-    def _sampled(self, count: int, dilation: float, h: float, most: int) -> NDArray[np.float64]:
-        """Return one column's basis at the nodes −n…n, orthonormal over them, (count, 2n+1).
 
-        However few the nodes, these are features of the wrapped prior, and with few of them they
-        were seen to leave out less of it, not more: a node for every member is all they need.
-        """
-        wanted = int(np.floor(dilation * self.reach(count) / h + 1e-9))
-        odd = self.is_odd(np.arange(count))
-        least = max(int(np.sum(~odd)) - 1, int(np.sum(odd)))
-        name = f"{type(self).__name__} with {count} members per column"
-        if self.compact and wanted > most:
-            raise FeatureError(
-                f"{name} reaches up to frequency {dilation * self.reach(count):.4g}, but the "
-                f"lattice only to {most * h:.4g}: use a narrower band or fewer features."
-            )
-        n = min(wanted, most)
-        if least > n:
-            raise FeatureError(
-                f"{name} wants at least {2 * least + 1} nodes, but the lattice has {2 * n + 1} "
-                "there: use fewer features, or a larger `domain` for a finer lattice."
-            )
-        # On the half line, so that no rounding can spoil the symmetry.
-        nodes = np.arange(n + 1, dtype=np.float64)
-        fold = np.where(nodes == 0, 1.0, np.sqrt(2))
-        half = np.sqrt(h / dilation) * fold * self.basis(nodes * (h / dilation), count)
-        half[odd, 0] = 0.0
-        for part, values in ((~odd, half), (odd, half[:, 1:])):
-            gram = values[part] @ values[part].T
-            if np.max(np.abs(gram - np.eye(len(gram))), initial=0.0) > _ORTHONORMAL:
-                values[part] = _orthonormal_rows(values[part])
-        half /= fold
-        mirrored = np.where(odd, -1.0, 1.0)[:, None] * half[:, :0:-1]
-        return np.concatenate([mirrored, half], axis=1)
+def _per_column(values: Any, num_dims: int, name: str) -> NDArray[np.float64]:
+    """Return one number per column, or raise `FeatureError`."""
+    array = np.asarray(values, dtype=np.float64)
+    if array.ndim and array.shape != (num_dims,):
+        raise FeatureError(
+            f"The features have a {name} for {array.size} columns, but act on {num_dims}: give one "
+            "number, or one per column."
+        )
+    return np.broadcast_to(array, (num_dims,))
 
 
 def _products(tables: list[NDArray[np.float64]], orders: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -401,9 +391,3 @@ def _products(tables: list[NDArray[np.float64]], orders: NDArray[np.int64]) -> N
         factor = tables[d][orders[:, d]]
         result = (result[:, :, None] * factor[:, None, :]).reshape(len(orders), -1)
     return result
-
-
-def _orthonormal_rows(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return rows with the same successive spans and signs, orthonormal."""
-    q, r = np.linalg.qr(values.T)
-    return (q * np.where(np.diag(r) < 0, -1.0, 1.0)).T

@@ -94,6 +94,10 @@ class VariationalFourier(PointFeatures):
         family = for_kernel(self, kernel, X.shape[1])
         return super().evaluate(kernel, X) if family is self else family.evaluate(kernel, X)
 
+    def check(self, kernel: Kernel, num_dims: int) -> None:
+        """Raise `FeatureError` unless the kernel is a half-integer Matérn or a product of them."""
+        _matern_factors(kernel, num_dims)
+
     def placed(
         self,
         kernel: Kernel,

@@ -40,12 +40,14 @@ from orthogp.inference.status import describe_family
 from orthogp.inference.threads import BlasThreads, one_thread
 from orthogp.inference.wrapping import choose_decimation, wrap_error
 from orthogp.kernels import Kernel
-from orthogp.statistics import FourierStatistics
+from orthogp.statistics import FourierStatistics, FrequencyLattice
 
 _ROUNDS = 4
 _HEADROOM = 1.1
 # Placing again must gain this share of what the features lose, or it is not worth another round.
 _WORTH = 0.05
+# A quadrature error beyond which a finer lattice is used, if the statistics have one.
+_ROUGH = 0.05
 # Dilations tried around the present one when the family learns it.
 _DILATIONS = (0.7, 0.85, 0.95, 1.05, 1.18, 1.4)
 
@@ -143,6 +145,8 @@ class FamilyFitter:
 
     def fit(self, starts: list[Start]) -> FamilyFit:
         """Return the fit from the best of some starting values."""
+        num_dims, kernel = len(self.width), starts[0].kernel
+        for_kernel(self.family, kernel, num_dims).check(kernel, num_dims)
         if not self.settings.learn:
             return self._finish(self._place(starts[0].kernel), starts[0])
         best = lattice_start(
@@ -151,15 +155,15 @@ class FamilyFitter:
         placement = self._place(best.kernel)
         if not self.family.learns:
             return self._finish(placement, best)
-        value = -np.inf
+        value, candidate = -np.inf, placement
         for _ in range(_ROUNDS):
-            placed, found, bound = self._learn(placement, best)
+            placed, found, bound = self._learn(candidate, best)
             gain = bound - value
             if gain > 0:
                 placement, best, value = placed, found, bound
             if gain < max(SETTLED, _WORTH * self._lost) or self.settings.late():
                 break
-            placement = self._place(best.kernel, placement)
+            candidate = self._place(best.kernel, placement)
         return self._finish(placement, best)
 
     # ------------------------------------------------------------------ placing
@@ -183,7 +187,10 @@ class FamilyFitter:
                 with one_thread():
                     placed = place(kernel, lower, upper, coarse)
                     series = placed.on(coarse)
-                break
+                    rough = self._quadrature_error(placed, coarse, kernel) > _ROUGH
+                if not rough or np.all(factors == 1):
+                    break
+                factors = np.maximum(factors // 2, 1)
             except FeatureError:
                 if np.all(factors == 1):
                     raise
@@ -338,7 +345,9 @@ class FamilyFitter:
             upper.total,
             self._wrap_error(features, best.kernel),
             ROUNDING * size,
-            quadrature_error=self._quadrature_error(placement, best.kernel),
+            quadrature_error=self._quadrature_error(
+                placement.family, placement.statistics.lattice, best.kernel
+            ),
             replaces_prior=not features.projects,
         )
         share = moments.residual_trace / (source.count * prior_variance(best.kernel))
@@ -371,11 +380,11 @@ class FamilyFitter:
             return wrap_error(kernel, features.lattice.period, self.width)
         return 0.0
 
-    def _quadrature_error(self, placement: _Placement, kernel: Kernel) -> float:
-        if not isinstance(placement.family, SpectralFeatures):
+    def _quadrature_error(
+        self, family: Features, lattice: FrequencyLattice, kernel: Kernel
+    ) -> float:
+        if not isinstance(family, SpectralFeatures):
             return 0.0
         points = sample_box(self.extent.lower, self.extent.upper)
-        lattice = placement.statistics.lattice
-        return placement.family.quadrature_error(
-            kernel, lattice, points[:: max(len(points) // 33, 1)]
-        )
+        few = points[:: max(len(points) // 33, 1)]
+        return family.quadrature_error(kernel, lattice, few)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 from orthogp.inference.bounds import Certificate
@@ -84,6 +85,13 @@ def describe_family(
             f"{num_features} {name} features leave out {left_out:.1e} of the prior variance and a "
             f'gap of {certificate.gap:.3g} nats: use more, or features="auto".'
         ]
+    if certificate.quadrature_error > 0.05:
+        sentences.append(
+            "The statistics' lattice resolves these functions of frequency roughly: they are valid "
+            f"features, but {certificate.quadrature_error:.2g} of the prior sd away from those of "
+            f"the continuum, for which about {_more_nodes(certificate)} times as many nodes are "
+            "wanted, by a larger `domain`."
+        )
     if late:
         sentences.append("The time ran out: raise max_seconds to go on.")
     elif not converged:
@@ -93,6 +101,11 @@ def describe_family(
     if at_limit:
         sentences.append(f"The {' and '.join(at_limit)} ended at a limit.")
     return " ".join(sentences)
+
+
+def _more_nodes(certificate: Certificate) -> int:
+    # The error of the midpoint rule falls with the square of the number of nodes.
+    return math.ceil(math.sqrt(certificate.quadrature_error / 0.05))
 
 
 def _certificate(ending: Ending) -> str:

@@ -1,0 +1,497 @@
+"""The figures and tables of docs/families.md.
+
+python docs/plot_families.py            # writes docs/images/*.png, prints the tables
+python docs/plot_families.py --tables   # prints the tables only
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterator
+from functools import partial
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+from PIL import Image
+
+from orthogp import FrequencyLattice
+from orthogp.errors import FeatureError
+from orthogp.features import (
+    Additive,
+    Box,
+    Eigenfunction,
+    Features,
+    Harmonic,
+    Hermite,
+    InducingPoints,
+    Lattice,
+    MassSeries,
+    Polynomial,
+    RandomFourier,
+    SpectralFeatures,
+    Trig,
+    TwoBlock,
+    VariationalFourier,
+)
+from orthogp.features.inducing import covariance_matrix
+from orthogp.features.masses import lattice_masses, spectral_densities
+from orthogp.inference.wrapping import required_period
+from orthogp.kernels import RBF, Kernel, Matern32
+from orthogp.precision import in_double
+
+Array = NDArray[np.float64]
+
+IMAGES = Path(__file__).parent / "images"
+LOWER, UPPER = np.array([-1.0]), np.array([1.0])
+POINTS = np.linspace(-1, 1, 201)[:, None]
+WRAP_TOLERANCE = 1e-4
+
+# Okabe and Ito's colours, which those who see fewer colours can tell apart.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00")
+GREY, SHADE = "#777777", "#f3f3f3"
+STYLE = {
+    "font.size": 9,
+    "axes.titlesize": 9.5,
+    "axes.titlelocation": "left",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.axisbelow": True,
+    "axes.grid": True,
+    "grid.color": "#e4e4e4",
+    "grid.linewidth": 0.6,
+    "lines.linewidth": 1.5,
+    "legend.frameon": False,
+    "legend.fontsize": 9,
+    "legend.handlelength": 1.4,
+}
+SIZE, DPI = (9.0, 2.9), 100
+SHOWN = 5
+
+
+def main() -> None:
+    """Write the figures and print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--tables", action="store_true", help="print the tables only")
+    if not parser.parse_args().tables:
+        IMAGES.mkdir(exist_ok=True)
+        with mpl.rc_context(STYLE):
+            for name, figure in figures():
+                save(figure, IMAGES / f"{name}.png")
+    for table in (variance_table, prior_table, quadrature_table):
+        print("\n".join(table()), end="\n\n")
+
+
+# ---------------------------------------------------------------------- figures
+
+
+def figures() -> Iterator[tuple[str, Figure]]:
+    """Yield each figure with its name; ℓ = 0.3 on [−1, 1] throughout."""
+    matern, rbf = Matern32(1.0, 0.3), RBF(1.0, 0.3)
+    yield "lattice", lattice_figure(matern)
+    yield "trig", spectral_figure(Trig(15), matern)
+    yield "hermite", spectral_figure(Hermite(15), rbf)
+    yield "polynomial", spectral_figure(Polynomial(15), matern)
+    yield "polynomial_kinds", kinds_figure(matern)
+    yield "box", spectral_figure(Box(15), matern)
+    yield "eigenfunction", spectral_figure(Eigenfunction(15, input_sd=0.5), rbf)
+    yield "variational_fourier", window_figure(VariationalFourier(15), matern)
+    yield "harmonic", harmonic_figure(Harmonic(15), matern)
+    yield "random_fourier", random_figure(RandomFourier(30), matern)
+    yield "inducing_points", inducing_figure(InducingPoints(15), matern)
+    yield "two_block", blocks_figure(TwoBlock(Trig(5), InducingPoints(4)), matern)
+    yield "additive", additive_figure(Matern32(1.0, 0.3).on(0) + RBF(0.5, 0.6).on(1))
+
+
+def spectral_figure(family: SpectralFeatures, kernel: Kernel) -> Figure:
+    """ψ over frequency beside φ over x."""
+    placed = family.placed(kernel, LOWER, UPPER)
+    figure, left, right = panels()
+    draw_basis(left, placed, SHOWN)
+    left.set_title(f"ψ over frequency, {settings(placed)}")
+    draw_features(right, placed, kernel, np.linspace(-1.6, 1.6, 481))
+    right.set_title(f"φ over x, {describe(kernel)}")
+    name_members(figure, [f"m = {m}" for m in range(SHOWN)])
+    return figure
+
+
+def draw_basis(axes: Axes, placed: SpectralFeatures, count: int) -> None:
+    c = float(np.max(np.asarray(placed.dilation)))
+    reach = placed.reach(count) if placed.compact else decayed_reach(placed, count)
+    edge = reach * (1.15 if placed.compact else 1.0)
+    u = np.linspace(-edge, edge, 1601)
+    values = placed.basis(u, count) * (np.abs(u) <= placed.reach(count)) / np.sqrt(c)
+    for colour, curve in zip(COLOURS, values):
+        axes.plot(c * u, curve, color=colour)
+    axes.set_xlabel("ω")
+
+
+def decayed_reach(placed: SpectralFeatures, count: int) -> float:
+    """Where the first members have fallen to a hundredth: further out there is nothing to see."""
+    u = np.linspace(0, placed.reach(count), 4001)
+    size = np.max(np.abs(placed.basis(u, count)), axis=0)
+    return float(u[np.flatnonzero(size > 0.01 * size.max())[-1]])
+
+
+def kinds_figure(kernel: Kernel) -> Figure:
+    """The bases of all kinds of polynomials, each with its own band."""
+    figure = Figure((9.0, 4.6), layout="constrained")
+    for axes, (title, parameters) in zip(figure.subplots(2, 3).flat, POLYNOMIALS.items()):
+        placed = Polynomial(15, **parameters).placed(kernel, LOWER, UPPER)
+        draw_basis(axes, placed, SHOWN)
+        # The first kind of Chebyshev's is infinite at the ends.
+        axes.set_ylim(-0.62, 0.62) if title == "laguerre" else axes.set_ylim(-0.48, 0.48)
+        axes.set_title(f"{title}, {settings(placed)}")
+    name_members(figure, [f"m = {m}" for m in range(SHOWN)])
+    return figure
+
+
+def lattice_figure(kernel: Kernel) -> Figure:
+    """Where the prior variance sits beside the first features."""
+    lattice = shortest_lattice(kernel, 12)
+    features = Lattice.select(kernel, lattice, 15)
+    figure, left, right = panels()
+    masses = lattice_masses(kernel, lattice, lattice.half_indices())
+    omegas = lattice.half_indices()[:, 0] * lattice.spacing[0]
+    stems(left, omegas, masses, len(features.indices))
+    left.set_title(f"mass of each mode, spacing h = 2π/P = {lattice.spacing[0]:.2f}")
+    shown = [0, 1, 8, 2, 9]
+    draw_features(right, features, kernel, np.linspace(-1.6, 1.6, 481), shown)
+    right.set_title(f"φ over x, {describe(kernel)}")
+    name_members(figure, ["1", "cos ω₁x", "sin ω₁x", "cos ω₂x", "sin ω₂x"])
+    return figure
+
+
+def random_figure(family: RandomFourier, kernel: Kernel) -> Figure:
+    """The frequencies drawn beside the first features."""
+    placed = family.placed(kernel, LOWER, UPPER)
+    assert placed.lattice is not None
+    series = placed.on(placed.lattice)
+    figure, left, right = panels()
+    omegas = series.omegas[placed.weights > 0, 0]
+    grid = np.linspace(0, 1.1 * omegas.max(), 400)
+    left.plot(grid, spectral_densities(kernel, grid[:, None]), color=GREY)
+    left.plot(omegas, np.zeros_like(omegas), "|", color=COLOURS[1], markersize=14, clip_on=False)
+    left.set_xlabel("ω")
+    left.set_title(f"S(ω), and the {len(omegas)} frequencies drawn")
+    num_cosines = int(np.sum(~series.odd))
+    shown = [0, num_cosines, 1, num_cosines + 1, 2]
+    draw_features(right, series, kernel, np.linspace(-1.6, 1.6, 481), shown)
+    right.set_title(f"φ over x, {describe(kernel)}")
+    name_members(figure, ["cos ω₁x", "sin ω₁x", "cos ω₂x", "sin ω₂x", "cos ω₃x"])
+    return figure
+
+
+def harmonic_figure(family: Harmonic, kernel: Kernel) -> Figure:
+    """The spectral density at the box's frequencies beside the first features."""
+    placed = family.placed(kernel, LOWER, UPPER)
+    half_width = float(placed.half_width[0])
+    figure, left, right = panels()
+    omegas = np.pi * np.arange(1, 25) / (2 * half_width)
+    stems(left, omegas, spectral_densities(kernel, omegas[:, None]), placed.num_features)
+    left.set_title("S at ω_j = πj/(2L)")
+    draw_features(right, placed, kernel, np.linspace(-half_width, half_width, 481))
+    mark_ends(right, -half_width, half_width)
+    right.set_title(f"φ over x, {describe(kernel)}, L = {half_width:.2f}")
+    name_members(figure, [f"j = {j}" for j in range(1, SHOWN + 1)])
+    return figure
+
+
+def window_figure(family: VariationalFourier, kernel: Kernel) -> Figure:
+    """φ over the window."""
+    placed = family.placed(kernel, LOWER, UPPER)
+    lower, upper = float(placed.lower[0]), float(placed.upper[0])
+    figure, axes = panel()
+    draw_features(axes, placed, kernel, np.linspace(lower, upper, 481))
+    mark_ends(axes, lower, upper)
+    axes.set_title(f"φ over x, {describe(kernel)}, window [{lower:.2f}, {upper:.2f}]")
+    name_members(figure, ["1", "cos ω₁x", "sin ω₁x", "cos ω₂x", "sin ω₂x"])
+    return figure
+
+
+def inducing_figure(family: InducingPoints, kernel: Kernel) -> Figure:
+    """φ and the points."""
+    placed = family.placed(kernel, LOWER, UPPER)
+    figure, axes = panel()
+    draw_features(axes, placed, kernel, np.linspace(-1.6, 1.6, 481))
+    mark_points(axes, placed.Z[:, 0])
+    axes.set_title(f"φ = L⁻¹ k(Z, x), {describe(kernel)}; ticks: Z")
+    name_members(figure, [f"m = {m}" for m in range(SHOWN)])
+    return figure
+
+
+def blocks_figure(family: TwoBlock, kernel: Kernel) -> Figure:
+    """The first block beside the second."""
+    placed = family.placed(kernel, LOWER, UPPER)
+    size = placed.first.num_features
+    figure, left, right = panels()
+    x = np.linspace(-1.6, 1.6, 481)
+    draw_features(left, placed, kernel, x)
+    left.set_title(f"φ₁: Trig({size}), {describe(kernel)}")
+    draw_features(right, placed, kernel, x, range(size, size + placed.second.num_features))
+    mark_points(right, placed.second.Z[:, 0])
+    right.set_title("φ₂: inducing points on what φ₁ leaves out; ticks: Z")
+    name_members(figure, [f"m = {m}" for m in range(SHOWN)])
+    return figure
+
+
+def additive_figure(kernel: Kernel) -> Figure:
+    """The features of two components along their columns."""
+    family = Additive((Trig(15), Hermite(15)), ((0,), (1,)))
+    placed = family.placed(kernel, np.repeat(LOWER, 2), np.repeat(UPPER, 2))
+    figure, left, right = panels()
+    x = np.linspace(-1.6, 1.6, 481)
+    for column, axes in enumerate((left, right)):
+        along = np.zeros((len(x), 2))
+        along[:, column] = x
+        shown = range(15 * column, 15 * column + SHOWN)
+        draw_features(axes, placed, kernel, along, shown, column)
+        axes.set_xlabel(f"x_{column}")
+    left.set_title("first part: Trig(15), Matérn-3/2, ℓ = 0.3")
+    right.set_title("second part: Hermite(15), RBF, ℓ = 0.6")
+    name_members(figure, [f"m = {m}" for m in range(SHOWN)])
+    return figure
+
+
+# ---------------------------------------------------------------------- parts of figures
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Write a figure with a palette of 64 colours, a third of the size of full colour."""
+    buffer = BytesIO()
+    figure.savefig(buffer, dpi=DPI)
+    Image.open(buffer).convert("RGB").quantize(64, dither=Image.Dither.NONE).save(
+        path, optimize=True
+    )
+
+
+def panels() -> tuple[Figure, Axes, Axes]:
+    figure = Figure(SIZE, layout="constrained")
+    left, right = figure.subplots(1, 2)
+    return figure, left, right
+
+
+def panel() -> tuple[Figure, Axes]:
+    figure = Figure(SIZE, layout="constrained")
+    return figure, figure.subplots()
+
+
+def draw_features(
+    axes: Axes, features: Features, kernel: Kernel, x: Array, shown: Any = None, column: int = 0
+) -> None:
+    """Draw some features, the first unless told, with the data's extent shaded."""
+    X = x if x.ndim == 2 else x[:, None]
+    Phi = features.evaluate(kernel, X)
+    axes.axvspan(-1, 1, color=SHADE, zorder=0)
+    for colour, m in zip(COLOURS, range(SHOWN) if shown is None else shown):
+        axes.plot(X[:, column], Phi[:, m], color=colour)
+    axes.set_xlim(X[0, column], X[-1, column])
+    axes.set_xlabel("x")
+
+
+def stems(axes: Axes, omegas: Array, heights: Array, num_taken: int) -> None:
+    """Draw a value at each frequency, those taken in colour."""
+    for part, colour, label in (
+        (slice(num_taken), COLOURS[0], "taken"),
+        (slice(num_taken, None), "#bbbbbb", "left out"),
+    ):
+        axes.vlines(omegas[part], 0, heights[part], color=colour, linewidth=1.2)
+        axes.plot(omegas[part], heights[part], "o", color=colour, markersize=4, label=label)
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel("ω")
+    axes.legend(loc="upper right")
+
+
+def mark_ends(axes: Axes, lower: float, upper: float) -> None:
+    for end in (lower, upper):
+        axes.axvline(end, color=GREY, linestyle="--", linewidth=1)
+    margin = 0.03 * (upper - lower)
+    axes.set_xlim(lower - margin, upper + margin)
+
+
+def mark_points(axes: Axes, points: Array) -> None:
+    low, high = axes.get_ylim()
+    axes.plot(points, np.full_like(points, low), "|", color="black", markersize=9, clip_on=False)
+    axes.set_ylim(low, high)
+
+
+def name_members(figure: Figure, names: list[str]) -> None:
+    handles = [mpl.lines.Line2D([], [], color=colour) for colour in COLOURS]
+    figure.legend(handles, names, loc="outside right center")
+
+
+def describe(kernel: Kernel) -> str:
+    return f"{'RBF' if isinstance(kernel, RBF) else 'Matérn-3/2'}, ℓ = 0.3"
+
+
+def settings(placed: SpectralFeatures) -> str:
+    c = float(np.max(np.asarray(placed.dilation)))
+    if isinstance(placed, Box):
+        return f"w = {c:.2f}"
+    if isinstance(placed, Eigenfunction):
+        return f"r = {1 / c:.3f}, σ = {float(np.max(placed.input_sd)):.2f}"
+    return f"r = {1 / c:.3f}" if isinstance(placed, Hermite) else f"a = {c:.3g}"
+
+
+# ---------------------------------------------------------------------- tables
+
+
+POLYNOMIALS: dict[str, dict[str, Any]] = {
+    "legendre": {"kind": "legendre"},
+    "chebyshev": {"kind": "chebyshev"},
+    "chebyshev2": {"kind": "chebyshev2"},
+    "gegenbauer, α = 2": {"kind": "gegenbauer", "alpha": 2.0},
+    "jacobi, α = 1/2, β = 0": {"kind": "jacobi", "alpha": 0.5, "beta": 0.0},
+    "laguerre": {"kind": "laguerre"},
+}
+FAMILIES: dict[str, Callable[[int], Features]] = {
+    "Trig": Trig,
+    "Hermite": Hermite,
+    "Eigenfunction": Eigenfunction,
+    **{
+        f"Polynomial, {kind}": partial(Polynomial, **parameters)
+        for kind, parameters in POLYNOMIALS.items()
+    },
+    "Box": Box,
+    "VariationalFourier": VariationalFourier,
+    "Harmonic, constrained": partial(Harmonic, constrained=True),
+    "InducingPoints, even grid": InducingPoints,
+    "TwoBlock, Trig + InducingPoints": lambda m: TwoBlock(Trig(m // 2 + 1), InducingPoints(m // 2)),
+}
+COLUMNS = [(kernel, m) for kernel in (Matern32(1.0, 0.1), RBF(1.0, 0.1)) for m in (41, 81)]
+
+
+def variance_table() -> Iterator[str]:
+    """Mean share of prior variance left out over [−1, 1], ℓ = 0.1, with open parameters placed.
+
+    Two numbers: the family's own features / those with nodes on the shortest lattice.
+    """
+    names = [f"{type(kernel).__name__}, {m}" for kernel, m in COLUMNS]
+    yield f"| family | {' | '.join(names)} |"
+    yield "|---" * (1 + len(COLUMNS)) + "|"
+    yield row("best possible", [share(best_possible(kernel, m)) for kernel, m in COLUMNS])
+    lattice_shares = [
+        share(
+            float(
+                Lattice.select(kernel, shortest_lattice(kernel), m).residual_variance(
+                    kernel, POINTS
+                )[0]
+            )
+        )
+        for kernel, m in COLUMNS
+    ]
+    yield row("Lattice", lattice_shares)
+    for name, make in FAMILIES.items():
+        yield row(name, [left_out(make, kernel, m) for kernel, m in COLUMNS])
+
+
+def left_out(make: Callable[[int], Features], kernel: Kernel, num_features: int) -> str:
+    try:
+        placed = make(num_features).placed(kernel, LOWER, UPPER)
+    except FeatureError:
+        return "–"
+    own = share(float(np.mean(placed.residual_variance(kernel, POINTS))))
+    if not isinstance(placed, SpectralFeatures):
+        return own
+    lattice = shortest_lattice(kernel)
+    series = make(num_features).placed(kernel, LOWER, UPPER, lattice).on(lattice)
+    assert series is not None
+    return f"{own} / {share(float(np.mean(series.residual_variance(kernel, POINTS))))}"
+
+
+def best_possible(kernel: Kernel, num_features: int, size: int = 1200) -> float:
+    """The eigenvalues beyond the first of ∫ k(x − x') · dx'/2, by Gauss–Legendre quadrature."""
+    nodes, weights = np.polynomial.legendre.leggauss(size)
+    root = np.sqrt(weights / 2)
+    K = np.asarray(covariance_matrix(kernel, nodes[:, None], nodes[:, None]))
+    return float(np.sum(np.linalg.eigvalsh(root[:, None] * K * root)[: size - num_features]))
+
+
+def prior_table() -> Iterator[str]:
+    """How far the kernels of families that replace the prior are from k: max |Q − k|/k(0)."""
+    yield "| family | " + " | ".join(f"{type(k).__name__}, {m}" for k, m in COLUMNS) + " |"
+    yield "|---" * (1 + len(COLUMNS)) + "|"
+    families: dict[str, Callable[[int], Features]] = {
+        "Harmonic": Harmonic,
+        "RandomFourier": RandomFourier,
+    }
+    for name, make in families.items():
+        errors = []
+        for kernel, m in COLUMNS:
+            Phi = make(m).placed(kernel, LOWER, UPPER).evaluate(kernel, POINTS)
+            K = np.asarray(covariance_matrix(kernel, POINTS, POINTS))
+            errors.append(share(float(np.max(np.abs(Phi @ Phi.T - K)))))
+        yield row(name, errors)
+
+
+def quadrature_table() -> Iterator[str]:
+    """What nodes on a lattice do to Legendre features: Matérn-3/2, ℓ = 0.1, M = 41.
+
+    The smallest eigenvalue of k_P − Q over the points says whether Q ≤ k_P: with the nodes'
+    orthonormal basis, and with the basis as it is, which is the plain rectangle rule.
+    """
+    kernel = Matern32(1.0, 0.1)
+    yield "| lattice | nodes | quadrature_error | left out | λ_min, orthonormal | λ_min, plain |"
+    yield "|---|---|---|---|---|---|"
+    coarse = shortest_lattice(kernel)
+    family = Polynomial(41, a=Polynomial(41).placed(kernel, LOWER, UPPER).a)
+    for factor in (2, 4, 8, 16):
+        lattice = FrequencyLattice(coarse.spacing / factor, factor * coarse.extent, coarse.centre)
+        placed = family.placed(kernel, LOWER, UPPER, lattice)
+        series = placed.on(lattice)
+        K = np.asarray(wrapped_covariances(kernel, lattice))
+        yield row(
+            f"P = {lattice.period[0]:.3g}",
+            [
+                str(2 * len(series.indices) - 1),
+                f"{placed.quadrature_error(kernel, lattice, POINTS[::5]):.1e}",
+                share(float(np.mean(series.residual_variance(kernel, POINTS)))),
+                smallest(K, series.evaluate(kernel, POINTS)),
+                smallest(K, plain_rule(placed, series).evaluate(kernel, POINTS)),
+            ],
+        )
+
+
+def plain_rule(placed: SpectralFeatures, series: MassSeries) -> MassSeries:
+    """The same nodes without orthonormality: √h ψ(ω_t), twice for all but index zero."""
+    c = float(np.max(np.asarray(placed.dilation)))
+    u = series.omegas[:, 0] / c
+    values = np.sqrt(series.lattice.spacing[0] / c) * placed.basis(u, placed.num_features)
+    values[:, 1:] *= 2
+    return MassSeries(series.lattice, series.indices, series.odd, values)
+
+
+@in_double
+def wrapped_covariances(kernel: Kernel, lattice: FrequencyLattice) -> Array:
+    lags = np.linspace(0, 2, len(POINTS))
+    values = np.array([float(kernel.wrapped(np.array([lag]), lattice.period)) for lag in lags])
+    index = np.arange(len(POINTS))
+    return values[np.abs(index[:, None] - index)]
+
+
+def smallest(K: Array, Phi: Array) -> str:
+    value = float(np.linalg.eigvalsh(K - Phi @ Phi.T)[0])
+    return f"{value:.1e}" if abs(value) > 1e-12 else "0"
+
+
+def shortest_lattice(kernel: Kernel, extent: int = 4000) -> FrequencyLattice:
+    """The lattice of the shortest period whose wrapped prior is within 1e-4 of the kernel."""
+    period = required_period(kernel, UPPER - LOWER, WRAP_TOLERANCE)
+    return FrequencyLattice.for_domain(LOWER, UPPER, period=period, extent=extent)
+
+
+def share(value: float) -> str:
+    return f"{value:.1e}" if value > 1e-13 else "< 1e-13"
+
+
+def row(name: str, cells: list[str]) -> str:
+    return f"| {name} | {' | '.join(cells)} |"
+
+
+if __name__ == "__main__":
+    main()
