@@ -163,6 +163,7 @@ def test_public_names_of_the_subpackages_are_these() -> None:
         "Matern32",
         "Matern52",
         "On",
+        "Product",
         "QuasiPeriodic",
         "RationalQuadratic",
         "SpectralKernel",
@@ -172,7 +173,29 @@ def test_public_names_of_the_subpackages_are_these() -> None:
         "from_sklearn",
         "resolve_kernel",
     }
-    assert set(features.__all__) == {"Features", "Lattice", "MeanPrior"}
+    assert set(features.__all__) == {
+        "EXACT",
+        "FEATURE_NAMES",
+        "Additive",
+        "Box",
+        "Eigenfunction",
+        "Features",
+        "Harmonic",
+        "Hermite",
+        "InducingPoints",
+        "Lattice",
+        "MassSeries",
+        "MeanPrior",
+        "PointFeatures",
+        "Polynomial",
+        "RandomFourier",
+        "SeriesFeatures",
+        "SpectralFeatures",
+        "Trig",
+        "TwoBlock",
+        "VariationalFourier",
+        "resolve_features",
+    }
     assert set(statistics.__all__) == {"FourierStatistics", "FrequencyLattice", "RealSums"}
     assert {"Bound", "Certificate", "Domain", "Moments", "Posterior"} <= set(inference.__all__)
     for package in (kernels, features, statistics, inference):

@@ -69,11 +69,6 @@ def test_sum_with_anything_but_a_kernel_is_a_type_error(other: object) -> None:
         RBF() + other  # type: ignore[operator]
 
 
-def test_product_of_kernels_is_a_type_error() -> None:
-    with pytest.raises(TypeError):
-        RBF() * RBF()  # type: ignore[operator]
-
-
 def test_kernel_on_some_columns_sees_those_only() -> None:
     kernel = Matern32(1.3, [0.5, 2.0])
     for on in (kernel.on(2, 0), kernel.on((2, 0)), kernel.on([2, 0])):

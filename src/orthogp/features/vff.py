@@ -110,6 +110,9 @@ class VariationalFourier(PointFeatures):
         Raises `FeatureError` unless the window holds the box.
         """
         features = self._with_orders(kernel, upper - lower)
+        remedy = "give a wider lower and upper"
+        if self.lower is not None:
+            check_inside(lower, upper, self.lower, self.upper, remedy)
         if lattice is not None:
             middle, width = lattice.centre, lattice.period
         elif self.lower is not None:
@@ -117,7 +120,7 @@ class VariationalFourier(PointFeatures):
         else:
             middle, width = (lower + upper) / 2, features.wanted_period(kernel, upper - lower)
         start, end = middle - width / 2, middle + width / 2
-        check_inside(lower, upper, start, end, "give a wider lower and upper")
+        check_inside(lower, upper, start, end, remedy)
         return replace(features, lower=start, upper=end)
 
     def wanted_period(self, kernel: Kernel, width: NDArray[np.float64]) -> NDArray[np.float64]:
