@@ -451,7 +451,7 @@ def quadrature_table() -> Iterator[str]:
             f"P = {lattice.period[0]:.3g}",
             [
                 str(2 * len(series.indices) - 1),
-                f"{placed.quadrature_error(kernel, lattice, POINTS[::5]):.1e}",
+                share(placed.quadrature_error(kernel, lattice, POINTS[::5])),
                 share(float(np.mean(series.residual_variance(kernel, POINTS)))),
                 smallest(K, series.evaluate(kernel, POINTS)),
                 smallest(K, plain_rule(placed, series).evaluate(kernel, POINTS)),
@@ -478,7 +478,7 @@ def wrapped_covariances(kernel: Kernel, lattice: FrequencyLattice) -> Array:
 
 def smallest(K: Array, Phi: Array) -> str:
     value = float(np.linalg.eigvalsh(K - Phi @ Phi.T)[0])
-    return f"{value:.1e}" if abs(value) > 1e-12 else "0"
+    return f"{value:.1e}".replace("e-0", "e-") if abs(value) > 1e-12 else "0"
 
 
 def shortest_lattice(kernel: Kernel, extent: int = 4000) -> FrequencyLattice:
@@ -488,7 +488,7 @@ def shortest_lattice(kernel: Kernel, extent: int = 4000) -> FrequencyLattice:
 
 
 def share(value: float) -> str:
-    return f"{value:.1e}" if value > 1e-13 else "< 1e-13"
+    return f"{value:.1e}".replace("e-0", "e-") if value > 1e-13 else "< 1e-13"
 
 
 def row(name: str, cells: list[str]) -> str:

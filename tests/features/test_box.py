@@ -62,7 +62,7 @@ def test_cells_hold_an_odd_number_of_points_and_stay_within_the_lattice(
     width: float, extent: int, points: int
 ) -> None:
     lattice = FrequencyLattice(0.5, extent)
-    family = Box(7, width * 0.5).placed(RBF(), LOWER, UPPER, lattice)
+    family = Box(7, width * 0.5).placed(RBF(), LOWER, UPPER)._fit_on(lattice)
     assert width_of(family) == pytest.approx(points * 0.5)
     series = family.on(lattice)
     occupied = np.sum(series.weights != 0, axis=1)

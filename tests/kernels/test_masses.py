@@ -6,8 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orthogp.features.masses import lattice_masses, omega_blocks
-from orthogp.inference.objective import JACOBIAN_BLOCK, _masses_and_jacobian
-from orthogp.inference.parameters import learned_slots, pack, unpack
+from orthogp.inference.parameters import (
+    JACOBIAN_BLOCK,
+    _masses_and_jacobian,
+    learned_slots,
+    pack,
+    unpack,
+)
 from orthogp.kernels import (
     RBF,
     Kernel,

@@ -15,7 +15,7 @@ from orthogp.kernels import Kernel
 from orthogp.precision import AnyArray, in_double
 
 # Points per column at which placements are judged, by number of columns.
-_SAMPLES = {1: 65, 2: 11, 3: 6}
+_SAMPLES = {1: 129, 2: 11, 3: 6}
 # Lags relative to the width at which a kernel's decay is looked at.
 _LAGS = np.geomspace(1e-4, 4.0, 64)
 
