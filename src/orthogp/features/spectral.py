@@ -54,7 +54,7 @@ _MOST_NODES = {1: 2**13, 2: 2**9, 3: 2**7}
 _BLOCK, _ROWS = 2**12, 2**9
 # |⟨ψ_m, ψ_m'⟩ − δ| over a lattice below which the basis is orthonormal as it is.
 # Factors around the first guess of a dilation that are tried, then refined.
-_FACTORS = np.geomspace(0.2, 5.0, 11)
+_FACTORS = np.geomspace(0.25, 4.0, 7)
 
 
 class SpectralFeatures(Features):

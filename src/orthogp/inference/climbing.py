@@ -93,8 +93,12 @@ def lattice_start(
     mean: MeanPrior,
     settings: FitSettings,
     threads: BlasThreads,
-) -> Start:
-    """Return the hyperparameters that a few lattice features learn; they cost little."""
+) -> tuple[Start, NDArray[np.float64] | None]:
+    """Return the hyperparameters that a few lattice features learn, and the bound's curvature there.
+
+    They cost little, and other features' bounds are not far from the lattice's.
+    """
     few = replace(settings, num_features=None, max_features=_START_FEATURES)
-    fit = Fitter(statistics, width, mean, few, threads).fit(starts)
-    return Start(fit.kernel, fit.noise_variance)
+    fitter = Fitter(statistics, width, mean, few, threads)
+    fit = fitter.fit(starts)
+    return Start(fit.kernel, fit.noise_variance), fitter.curvature

@@ -80,7 +80,7 @@ class ExactFitter:
         """Return the fit from the best of some starting values."""
         best, converged, num_evaluations = starts[0], True, 0
         if self._settings.learn:
-            best = lattice_start(
+            best, curvature = lattice_start(
                 starts, self._statistics, self._width, self._mean, self._settings, self._threads
             )
             objective = ExactObjective(best.kernel, *self._data, repeats=self._settings.repeats)
@@ -103,6 +103,7 @@ class ExactFitter:
                 ),
                 max_iterations=60,
                 out_of_time=self._settings.late,
+                curvature=curvature,
             )
             found = summit.maximum
             converged, num_evaluations = found.converged, found.num_evaluations

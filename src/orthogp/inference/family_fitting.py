@@ -42,10 +42,10 @@ from orthogp.inference.wrapping import choose_decimation, wrap_error
 from orthogp.kernels import Kernel
 from orthogp.statistics import FourierStatistics, FrequencyLattice
 
-_ROUNDS = 4
+_ROUNDS = 3
 _HEADROOM = 1.1
 # Placing again must gain this share of what the features lose, or it is not worth another round.
-_WORTH = 0.05
+_WORTH = 0.1
 # A quadrature error beyond which a finer lattice is used, if the statistics have one.
 _ROUGH = 0.05
 # Dilations tried around the present one when the family learns it.
@@ -136,6 +136,8 @@ class FamilyFitter:
         self.mean = mean
         self.settings = settings
         self._threads = BlasThreads(1) if threads is None else threads
+        # How often the lattice was made finer than the prior's period asks, for the quadrature.
+        self._halvings = 0
         self._at_limit: tuple[str, ...] = ()
         self._converged = True
         self._curvature: NDArray[np.float64] | None = None
@@ -149,21 +151,22 @@ class FamilyFitter:
         for_kernel(self.family, kernel, num_dims).check(kernel, num_dims)
         if not self.settings.learn:
             return self._finish(self._place(starts[0].kernel), starts[0])
-        best = lattice_start(
+        best, self._curvature = lattice_start(
             starts, self.statistics, self.width, self.mean, self.settings, self._threads
         )
         placement = self._place(best.kernel)
         if not self.family.learns:
             return self._finish(placement, best)
         value, candidate = -np.inf, placement
-        for _ in range(_ROUNDS):
+        for round_ in range(_ROUNDS):
+            if round_ > 0:
+                candidate = self._place(best.kernel, placement)
             placed, found, bound = self._learn(candidate, best)
             gain = bound - value
             if gain > 0:
                 placement, best, value = placed, found, bound
             if gain < max(SETTLED, _WORTH * self._lost) or self.settings.late():
                 break
-            candidate = self._place(best.kernel, placement)
         return self._finish(placement, best)
 
     # ------------------------------------------------------------------ placing
@@ -181,21 +184,23 @@ class FamilyFitter:
             )
         else:
             factors = np.maximum((lattice.period / period + 1e-9).astype(np.int64), 1)
+        factors = np.maximum(factors // 2**self._halvings, 1)
         while True:
             coarse = lattice.decimate(factors)
             try:
                 with one_thread():
                     placed = place(kernel, lower, upper, coarse)
                     series = placed.on(coarse)
-                    rough = self._quadrature_error(placed, coarse, kernel) > _ROUGH
-                if not rough or np.all(factors == 1):
-                    break
-                factors = np.maximum(factors // 2, 1)
+                    if previous is not None or np.all(factors == 1):
+                        break
+                    if self._quadrature_error(placed, coarse, kernel) <= _ROUGH:
+                        break
             except FeatureError:
                 if np.all(factors == 1):
                     raise
                 place = family.placed
-                factors = np.maximum(factors // 2, 1)
+            self._halvings += 1
+            factors = np.maximum(factors // 2, 1)
         if series is not None:
             return _Placement(placed, series, self.statistics.decimate(factors))
         if self.family_learns and previous is not None:

@@ -106,6 +106,13 @@ class Fitter:
         self._noise_floor = NOISE_FLOOR
         self._final: Stage | None = None
 
+    @property
+    def curvature(self) -> NDArray[np.float64] | None:
+        """The curvature of the bound where learning ended, if it did not end with a search."""
+        if self._final is None or self._final.searched:
+            return None
+        return self._final.maximum.curvature
+
     def fit(self, starts: list[Start]) -> LatticeFit:
         """Return the fit from the best of some starting values."""
         if not self.settings.learn:
