@@ -1,10 +1,19 @@
 """Explicit thread counts, deterministic properties, and double precision on request."""
 
 import os
+from pathlib import Path
 
-# Before numpy and jax are imported: on shared cores idle BLAS threads slow each other down.
-for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-    os.environ.setdefault(variable, "2")
+# Before numpy and jax are imported: on shared cores idle BLAS threads slow each other down, the
+# more so if every core runs its own share of the tests.
+blas_threads = "1" if "PYTEST_XDIST_WORKER" in os.environ else "2"
+os.environ.setdefault("OMP_NUM_THREADS", "2")
+for variable in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(variable, blas_threads)
+# Most of the time goes into compiling the same small functions: what one process has compiled, the
+# others (and the next run) read from disk.
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(".pytest_cache", "jax").absolute()))
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.05")
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 
 from collections.abc import Iterator  # noqa: E402
 

@@ -11,7 +11,6 @@ from orthogp.errors import OrthogpError
 from orthogp.features import (
     FEATURE_NAMES,
     Box,
-    Eigenfunction,
     Harmonic,
     Hermite,
     InducingPoints,
@@ -149,7 +148,7 @@ def test_exact_is_scikit_learns() -> None:
 
 @pytest.mark.parametrize(
     "features",
-    [Trig(41), Hermite(41), InducingPoints(41), Polynomial(61, "laguerre"), Eigenfunction(41)],
+    [Trig(41), Hermite(41), InducingPoints(41)],
     ids=lambda features: type(features).__name__,
 )
 def test_families_learn_what_the_exact_process_learns(features) -> None:
@@ -198,11 +197,9 @@ def test_inducing_points_move_when_asked() -> None:
 @pytest.mark.parametrize(
     ("name", "num_dims"),
     [
-        ("trig", 2),
         ("trig", 3),
         ("hermite", 2),
         ("harmonic", 2),
-        ("legendre", 2),
         ("inducing-points", 3),
         ("exact", 3),
     ],

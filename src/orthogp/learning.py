@@ -6,7 +6,8 @@ from typing import Literal
 
 from orthogp.features import Features
 from orthogp.inference.exact_fitting import ExactFitter
-from orthogp.inference.family_fitting import FamilyFitter, FamilyRows
+from orthogp.inference.family_fit import FamilyRows
+from orthogp.inference.family_fitting import FamilyFitter
 from orthogp.inference.fit import Fit
 from orthogp.inference.fitting import Fitter
 from orthogp.inference.settings import FitSettings, Start

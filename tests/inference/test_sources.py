@@ -51,7 +51,16 @@ def assert_same(actual: Moments, expected: Moments, rtol: float = 1e-9) -> None:
     assert actual.log_weights == pytest.approx(expected.log_weights, rel=1e-12, abs=1e-12)
 
 
-@pytest.mark.parametrize(("num_dims", "family", "entry"), pairs(*DIMS), ids=label)
+# Every kernel with one family, in one column; otherwise one of each kind.
+MOMENT_PAIRS = [
+    (num_dims, family, entry)
+    for num_dims, family, entry in pairs(*DIMS)
+    if (num_dims == 1 and family.name == "trig")
+    or entry.name in ("rbf", "matern32", "spectral-mixture", "additive")
+]
+
+
+@pytest.mark.parametrize(("num_dims", "family", "entry"), MOMENT_PAIRS, ids=label)
 def test_moments_from_statistics_are_those_from_rows(num_dims, family, entry) -> None:
     rows = make_rows(1, 40, num_dims, 2, "real")
     mean = mean_prior("linear", num_dims)
@@ -108,7 +117,9 @@ def assert_gradient(objective: FamilyObjective, vector: np.ndarray) -> None:
 
 # The gradient goes through the coefficients or the masses, whatever the kernel: one of each kind.
 GRADIENT_PAIRS = [
-    pair for pair in pairs(1, 2) if pair[2].name in ("rbf", "matern32", "matern", "additive", "sum")
+    pair
+    for pair in pairs(1, 2)
+    if pair[2].name in (("rbf", "matern32") if pair[0] == 1 else ("additive",))
 ]
 
 

@@ -57,8 +57,8 @@ def resolve_features(
         return features
     if not isinstance(features, str) or features not in FEATURE_NAMES:
         raise FeatureError(
-            f"features must be one of {', '.join(FEATURE_NAMES)}, or an object of orthogp.features, "
-            f"got {features!r}."
+            f"features must be one of {', '.join(FEATURE_NAMES)}, or an object of "
+            f"orthogp.features, got {features!r}."
         )
     if features in ("auto", "lattice"):
         return None

@@ -94,9 +94,9 @@ def lattice_start(
     settings: FitSettings,
     threads: BlasThreads,
 ) -> tuple[Start, NDArray[np.float64] | None]:
-    """Return the hyperparameters that a few lattice features learn, and the bound's curvature there.
+    """Return the hyperparameters that a few lattice features learn, and the curvature there.
 
-    They cost little, and other features' bounds are not far from the lattice's.
+    They cost little, and the bounds of other features are not far from the lattice's.
     """
     few = replace(settings, num_features=None, max_features=_START_FEATURES)
     fitter = Fitter(statistics, width, mean, few, threads)

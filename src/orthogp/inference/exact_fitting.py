@@ -13,7 +13,7 @@ from orthogp.inference.bounds import Bound, Certificate
 from orthogp.inference.climbing import climb, lattice_start
 from orthogp.inference.domain import Domain
 from orthogp.inference.exact import ExactObjective, ExactPosterior
-from orthogp.inference.family_fitting import FamilyRows
+from orthogp.inference.family_fit import FamilyRows
 from orthogp.inference.fit import Fit
 from orthogp.inference.limits import parameter_limits
 from orthogp.inference.parameters import pack

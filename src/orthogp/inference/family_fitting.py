@@ -26,12 +26,10 @@ from orthogp.inference.bounds import (
 )
 from orthogp.inference.climbing import climb, lattice_start
 from orthogp.inference.domain import Domain
+from orthogp.inference.family_fit import FamilyFit, FamilyRows
 from orthogp.inference.family_objective import FamilyObjective
-from orthogp.inference.family_posterior import FamilyPosterior
-from orthogp.inference.fit import Fit
 from orthogp.inference.fitting import ROUNDING, SETTLED
 from orthogp.inference.limits import names_at_limit, parameter_limits
-from orthogp.inference.moments import Moments
 from orthogp.inference.parameters import learned_slots
 from orthogp.inference.residual import sharp_series_bound
 from orthogp.inference.settings import FitSettings, Start
@@ -48,50 +46,10 @@ _HEADROOM = 1.1
 _WORTH = 0.1
 # A quadrature error beyond which a finer lattice is used, if the statistics have one.
 _ROUGH = 0.05
+# A trace term, in nats per row, at which the lattice's hyperparameters are no good start.
+_MUCH = 0.1
 # Dilations tried around the present one when the family learns it.
 _DILATIONS = (0.7, 0.85, 0.95, 1.05, 1.18, 1.4)
-
-
-@dataclass(frozen=True)
-class FamilyRows:
-    """The rows, for families that need them: X, standardised targets, and weights."""
-
-    X: NDArray
-    y: NDArray[np.float64]
-    weights: NDArray[np.float64] | None
-
-
-@dataclass(frozen=True)
-class FamilyFit(Fit):
-    """A fitted model of any family."""
-
-    features: Features
-    moments: Moments
-    mean: MeanPrior
-
-    @property
-    def period(self) -> NDArray[np.float64] | None:
-        """The period of the lattice, or `None` for features that know of none."""
-        if isinstance(self.features, SeriesFeatures):
-            return self.features.lattice.period
-        return None
-
-    @property
-    def num_features(self) -> int:
-        """The number of features."""
-        return self.features.num_features
-
-    def posterior(self, domain: Domain, num_threads: int) -> FamilyPosterior:
-        """Return the posterior over a domain."""
-        return FamilyPosterior(
-            self.features,
-            self.kernel,
-            self.noise_variance,
-            self.mean,
-            self.moments,
-            domain,
-            num_threads,
-        )
 
 
 @dataclass(frozen=True)
@@ -157,6 +115,7 @@ class FamilyFitter:
         placement = self._place(best.kernel)
         if not self.family.learns:
             return self._finish(placement, best)
+        best = self._better_start(placement, best)
         value, candidate = -np.inf, placement
         for round_ in range(_ROUNDS):
             if round_ > 0:
@@ -296,6 +255,28 @@ class FamilyFitter:
             if bound > value:
                 best, value = candidate, bound
         return best, value
+
+    def _better_start(self, placement: _Placement, start: Start) -> Start:
+        """Return hyperparameters of more noise or less signal, where the features lose a lot.
+
+        From the lattice's own values a search could end at noise alone.
+        """
+        objective = FamilyObjective(self._source(placement, start.kernel), self._threads)
+        try:
+            best, bound = start, objective.value(objective.vector(start))
+        except PrecisionError:
+            best, bound = start, -np.inf
+        if objective.trace_term < _MUCH * self.statistics.count:
+            return start
+        for signal in (1.0, 0.2, 0.05):
+            for noise in (1.0, 4.0, 16.0):
+                variance = min(noise * start.noise_variance, max(0.5, start.noise_variance))
+                vector = objective.vector(Start(start.kernel.scaled(signal), variance))
+                value = objective.value(vector)
+                if value > bound:
+                    # Through the vector, which leaves fixed parameters alone.
+                    best, bound = Start(objective.source.kernel_at(vector[:-1]), variance), value
+        return best
 
     def _limits(
         self, source: Source, kernel: Kernel, vector: NDArray[np.float64], noise_floor: float
