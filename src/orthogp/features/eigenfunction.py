@@ -154,7 +154,7 @@ def _require_rbf(kernel: Kernel, num_dims: int) -> RBF:
     rbf = as_rbf(kernel, num_dims)
     if rbf is None:
         raise FeatureError(
-            f"Eigenfunction needs the RBF kernel, whose eigenfunctions are known, got {type(kernel).__name__}: "
-            "use Hermite, which serves every kernel."
+            "Eigenfunction needs the RBF kernel, whose eigenfunctions are known, got "
+            f"{type(kernel).__name__}: use Hermite, which serves every kernel."
         )
     return rbf
