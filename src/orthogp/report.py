@@ -8,6 +8,7 @@ import numpy as np
 
 from orthogp.features import resolve_features
 from orthogp.inference.domain import show
+from orthogp.kernels import Product
 
 if TYPE_CHECKING:
     from orthogp.estimators import GPRegressor
@@ -23,7 +24,8 @@ def summarise(model: GPRegressor) -> str:
     if several:
         lines[0] += f", {len(model.target_scale_)} targets"
     for i, (primitive, dims) in enumerate(model.kernel_.primitives()):
-        label = "kernel" if i == 0 else "     +"
+        sign = "×" if isinstance(model.kernel_, Product) else "+"
+        label = "kernel" if i == 0 else f"     {sign}"
         on = "" if dims is None else f" on column {', '.join(map(str, dims))}"
         values = ", ".join(
             f"{name} {_number(value)}" for name, value in primitive.parameters().items()

@@ -239,7 +239,9 @@ def test_a_period_that_was_wanted_is_the_window() -> None:
     assert VariationalFourier(15, -2.0, 3.0).wanted_period(kernel, np.array([2.0])) == 5.0
 
 
-@pytest.mark.parametrize("kernel", [KERNELS[2], product()], ids=name)
+@pytest.mark.parametrize(
+    "kernel", [KERNELS[2], pytest.param(product(), marks=pytest.mark.slow)], ids=name
+)
 def test_gradient_is_right(double: None, kernel: Kernel) -> None:
     num_dims = 2 if kernel.columns(1) == (0, 1) else 1
     rows = np.random.default_rng(1).uniform(-1, 1, (5, num_dims))

@@ -121,7 +121,9 @@ def test_derivative_variance_is_the_curvature_of_the_covariance(double: None) ->
     np.testing.assert_array_equal(np.isinf(rough.derivative_variance(2)), [True, False])
 
 
-@pytest.mark.parametrize("value", ["k", "mass", "spectral_density"])
+@pytest.mark.parametrize(
+    "value", ["k", pytest.param("mass", marks=pytest.mark.slow), "spectral_density"]
+)
 def test_gradient_in_the_learned_parameters_is_right(double: None, value: str) -> None:
     kernel = three_columns()
     slots = learned_slots(kernel)

@@ -19,7 +19,7 @@ from orthogp.inference.threads import BlasThreads
 from orthogp.statistics import FourierStatistics
 
 #: Features of the lattice fit that gives other models their starting values.
-_START_FEATURES = 257
+_START_FEATURES = 201
 
 Limits = Callable[[float], tuple[NDArray[np.float64], NDArray[np.float64]]]
 

@@ -43,7 +43,7 @@ from orthogp.statistics import FourierStatistics, FrequencyLattice
 _ROUNDS = 3
 _HEADROOM = 1.1
 # Placing again must gain this share of what the features lose, or it is not worth another round.
-_WORTH = 0.1
+_WORTH = 0.2
 # A quadrature error beyond which a finer lattice is used, if the statistics have one.
 _ROUGH = 0.05
 # A trace term, in nats per row, at which the lattice's hyperparameters are no good start.
