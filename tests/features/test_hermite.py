@@ -33,7 +33,8 @@ def orders(count: int) -> tuple[tuple[int], ...]:
 
 def hermite(count: int, r: float) -> Hermite:
     """Features of one column around zero, with nothing left open."""
-    return Hermite(count, np.array([r]), centre=np.zeros(1), orders=orders(count))
+    # As if `placed` had chosen r, so that every r > 0 is taken.
+    return Hermite(count, np.array([r]), centre=np.zeros(1), orders=orders(count), chosen=True)
 
 
 def textbook_psi(omega: float, m: int, r: float) -> float:
@@ -477,3 +478,11 @@ def test_members_take_a_ratio_of_zero() -> None:
     values = members(Terms(np.ones(()), np.zeros(2), alpha, np.zeros(())), 6)
     expected = [math.sqrt(2**m / math.factorial(m)) * alpha**m for m in range(6)]
     np.testing.assert_allclose(values, np.transpose(expected), rtol=1e-14)
+
+
+def test_given_r_below_its_range_for_an_rbf_kernel_is_refused() -> None:
+    x = np.linspace(-1, 1, 5)
+    with pytest.raises(FeatureError, match=r"need 2r² > ℓ², here r > 0.7071, got r = 0.5"):
+        Hermite(5, 0.5).evaluate(RBF(1.0, 1.0), x)
+    assert np.isfinite(Hermite(5, 0.72).evaluate(RBF(1.0, 1.0), x)).all()
+    assert np.isfinite(Hermite(5, 0.5).evaluate(Matern32(1.0, 1.0), x)).all()

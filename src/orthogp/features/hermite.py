@@ -15,7 +15,7 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 
 from orthogp.errors import FeatureError
-from orthogp.features.base import check_scale, prior_variance
+from orthogp.features.base import as_rows, check_scale, prior_variance
 from orthogp.features.hermite_functions import Terms, members, traced_members
 from orthogp.features.orders import sample_box, simplex_orders
 from orthogp.features.spectral import SpectralFeatures
@@ -198,7 +198,8 @@ class Hermite(HermiteFunctions):
         φ_m(x) = 2^{1/4} √(v r ℓ/p) (q/p)^{m/2} e^{−x²/(2p)} h_m(r x/√(pq))
 
     by a recurrence that holds for all r > 0, although the roots here seem to need 2r² > ℓ². Where
-    that holds they are `Eigenfunction` features. Other kernels are integrated numerically.
+    that holds they are `Eigenfunction` features; where not, they alternate with m instead of
+    decaying, and a given r is refused. Other kernels are integrated numerically.
 
     Parameters
     ----------
@@ -232,7 +233,7 @@ class Hermite(HermiteFunctions):
     def check(self, kernel: Kernel, num_dims: int) -> None:
         """Refuse an r with which the features of an RBF kernel alternate instead of decaying."""
         rbf = as_rbf(kernel, num_dims)
-        if rbf is not None and self.r is not None:
+        if rbf is not None and self.r is not None and not self.chosen:
             least = lengthscales(rbf, num_dims) / np.sqrt(2)
             if np.any(np.asarray(self.r) <= least):
                 raise FeatureError(
@@ -249,6 +250,11 @@ class Hermite(HermiteFunctions):
     ) -> Terms:
         """Return `rbf_terms` with the column's r."""
         return rbf_terms(variance, lengthscale, self.r[column] if self.r.ndim else self.r, x)
+
+    def evaluate(self, kernel: Kernel, X: NDArray) -> NDArray[np.float64]:
+        """Return φ_m(x_n), (n, m); a given r must suit an RBF kernel (see `check`)."""
+        self.check(kernel, as_rows(X).shape[1])
+        return super().evaluate(kernel, X)
 
     def free_parameters(self) -> NDArray[np.float64]:
         """Return log r if it is to be learned with the kernel, (d,) or (0,)."""
