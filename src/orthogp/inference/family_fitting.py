@@ -40,7 +40,7 @@ from orthogp.inference.wrapping import choose_decimation, wrap_error
 from orthogp.kernels import Kernel
 from orthogp.statistics import FourierStatistics, FrequencyLattice
 
-_ROUNDS = 3
+_ROUNDS, _LEARNED_ROUNDS = 3, 8
 _HEADROOM = 1.1
 # Placing again must gain this share of what the features lose, or it is not worth another round.
 _WORTH = 0.2
@@ -49,7 +49,7 @@ _ROUGH = 0.05
 # A trace term, in nats per row, at which the lattice's hyperparameters are no good start.
 _MUCH = 0.1
 # Dilations tried around the present one when the family learns it.
-_DILATIONS = (0.7, 0.85, 0.95, 1.05, 1.18, 1.4)
+_DILATIONS = (0.75, 0.9, 0.97, 1.03, 1.1, 1.3)
 
 
 @dataclass(frozen=True)
@@ -117,14 +117,17 @@ class FamilyFitter:
             return self._finish(placement, best)
         best = self._better_start(placement, best)
         value, candidate = -np.inf, placement
-        for round_ in range(_ROUNDS):
+        for round_ in range(_LEARNED_ROUNDS if self.family_learns else _ROUNDS):
             if round_ > 0:
-                candidate = self._place(best.kernel, placement)
+                # Learned dilations and points stay where learning has moved them.
+                learns = self.family_learns
+                candidate = placement if learns else self._place(best.kernel, placement)
             placed, found, bound = self._learn(candidate, best)
             gain = bound - value
             if gain > 0:
                 placement, best, value = placed, found, bound
-            if gain < max(SETTLED, _WORTH * self._lost) or self.settings.late():
+            worth = SETTLED if self.family_learns else max(SETTLED, _WORTH * self._lost)
+            if gain < worth or self.settings.late():
                 break
         return self._finish(placement, best)
 
@@ -162,9 +165,6 @@ class FamilyFitter:
             factors = np.maximum(factors // 2, 1)
         if series is not None:
             return _Placement(placed, series, self.statistics.decimate(factors))
-        if self.family_learns and previous is not None:
-            # Learned points stay where learning has moved them.
-            return previous
         placed = family.from_rows(kernel, self._require_rows().X)
         return _Placement(placed, placed, self.statistics)
 
