@@ -20,8 +20,8 @@ WIDE_CHECKS = {
     "check_regressors_no_decision_function",
     "check_regressors_int",
 }
-JOINT = GPRegressor(max_features=129)
-FIRST_COLUMN = GPRegressor(RBF().on(0), max_features=129)
+JOINT = GPRegressor(max_features=49)
+FIRST_COLUMN = GPRegressor(RBF().on(0), max_features=49)
 
 
 def _expected_failures(estimator):
