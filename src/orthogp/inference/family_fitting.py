@@ -32,8 +32,9 @@ from orthogp.inference.fitting import ROUNDING, SETTLED
 from orthogp.inference.limits import names_at_limit, parameter_limits
 from orthogp.inference.parameters import learned_slots
 from orthogp.inference.residual import sharp_series_bound
+from orthogp.inference.row_sources import EvaluatedSource, RowSource
 from orthogp.inference.settings import FitSettings, Start
-from orthogp.inference.sources import EvaluatedSource, RowSource, SeriesSource, Source
+from orthogp.inference.sources import SeriesSource, Source
 from orthogp.inference.status import describe_family
 from orthogp.inference.threads import BlasThreads, one_thread
 from orthogp.inference.wrapping import choose_decimation, wrap_error

@@ -13,8 +13,9 @@ from scipy.linalg import get_lapack_funcs
 
 from orthogp.inference.bounds import factorise, one_pass_bound, unwhiten, whiten
 from orthogp.inference.parameters import pack
+from orthogp.inference.row_sources import RowSource
 from orthogp.inference.settings import Start
-from orthogp.inference.sources import Pullback, RowSource, Source
+from orthogp.inference.sources import Pullback, Source
 from orthogp.inference.threads import BlasThreads
 
 (potri,) = get_lapack_funcs(("potri",), dtype=np.float64)
