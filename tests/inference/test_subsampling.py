@@ -127,7 +127,7 @@ def test_exact_bound_is_the_uncollapsed_bound(kind: str | None) -> None:
 
 @pytest.mark.parametrize("kind", ["lattice", "series"])
 def test_average_over_all_draws_is_the_bound_and_its_gradient(kind: str) -> None:
-    # Every pair of rows, and every two sets of 2 of 5 features: 3 · 10 · 10 draws.
+    # Every pair of rows, and every two pairs of the five features: 3 · 10 · 10 draws.
     features = series_features(5) if kind == "series" else lattice_features(5)
     rows = make_rows(4, 3, 1)
     q = some_q(5)
