@@ -8,8 +8,9 @@ import pytest
 from click.testing import CliRunner
 from matplotlib.image import imread
 
+from orthogp import GPRegressor
 from orthogp.cli import main
-from orthogp.demo import LENGTHSCALE, NOISE_SD, Score, draw_matern32, load_co2
+from orthogp.demo import LENGTHSCALE, NOISE_SD, Score, co2_kernel, draw_matern32, load_co2
 from orthogp.plots import Band
 
 
@@ -101,3 +102,16 @@ def test_score() -> None:
     score = Score.of(band, np.array([0.0, 1.9, -1.9, 2.1]))
     assert score.coverage == 0.75
     assert score.rmse == pytest.approx(np.sqrt((2 * 1.9**2 + 2.1**2) / 4))
+
+
+def test_partial_fit_does_not_lose_what_was_learned() -> None:
+    """More weeks are learned from where the fit ended, not from another maximum of the bound."""
+    X, y = (column[::4] for column in load_co2())
+    known = len(X) * 7 // 8
+    model = GPRegressor(co2_kernel(), max_features=400).fit(X[:known], y[:known])
+    kernel, noise_variance = model.kernel_, model.noise_variance_
+    model.partial_fit(X[known:], y[known:])
+    as_before = GPRegressor(
+        kernel, noise_variance=noise_variance, learn=False, max_features=400
+    ).fit(X, y)
+    assert as_before.elbo_ < model.elbo_ < as_before.elbo_ + 30

@@ -234,7 +234,8 @@ class GPRegressor(RegressorMixin, BaseEstimator):
                 FitWarning,
                 stacklevel=3,
             )
-        self._sketch, self._last = sketch, Start(fit.kernel, fit.noise_variance)
+        self._sketch = sketch
+        self._last = Start(fit.kernel, fit.noise_variance, rows=sketch.statistics.count)
         self.statistics_, self.target_shift_ = sketch.statistics, sketch.shift
         self.target_offset_, self.target_scale_ = units.offset, units.scale
         self.posterior_, self.domain_ = posterior, domain
@@ -272,7 +273,9 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         if previous is None or not self.learn:
             return starts
         ratio = self.target_scale_[0] ** 2 / unit
-        return [Start(previous.kernel.scaled(ratio), previous.noise_variance * ratio)]
+        kernel, noise = previous.kernel.scaled(ratio), previous.noise_variance * ratio
+        # A shape of its own; first, for the fit to go on from if it has seen most of the rows.
+        return [Start(kernel, noise, -1, starts[0].from_user, previous.rows), *starts]
 
     # ------------------------------------------------------------------ prediction
 

@@ -117,7 +117,10 @@ class Fitter:
         """Return the fit from the best of some starting values."""
         if not self.settings.learn:
             return self._finish(starts[0], None)
-        stage = self._first_stage(starts, self._first_features(starts))
+        if starts[0].rows > self.statistics.count / 2:
+            stage = self._resumed_stage(starts[0])
+        else:
+            stage = self._first_stage(starts, self._first_features(starts))
         target, present = self._wanted_features(stage.best), stage.num_features
         if target > 4 * present:
             stage = self._later_stage(stage, int(np.sqrt(target * present)))
@@ -144,6 +147,18 @@ class Fitter:
             if not limited or self._longest(stage.objective) or self.settings.late():
                 break
         return best
+
+    def _resumed_stage(self, start: Start) -> Stage:
+        """Refine hyperparameters that most of these rows have taught, with all features at once.
+
+        With few features the bound has other maxima, and the way there would lose a good start.
+        """
+
+        def method(objective, vector, lower, upper) -> Maximum:
+            curvature = curvature_at(objective, vector, objective(vector)[1], lower, upper)
+            return self._refined(objective, vector, lower, upper, curvature)
+
+        return self._stage(start, self._wanted_features(start), _HEADROOM_LAST, method)
 
     def _first_features(self, starts: list[Start]) -> int:
         """Return the size of the first stage, larger for a kernel whose values ask for more.
@@ -190,15 +205,19 @@ class Fitter:
                 at_end = previous.objective.value_and_gradient
                 x = previous.maximum.x
                 curvature = curvature_at(at_end, x, at_end(x)[1], lower, upper)
-            options = {"out_of_time": self.settings.late}
-            found = refine(
-                value_and_gradient, vector, lower, upper, curvature, max_iterations=12, **options
-            )
-            if found.converged or self.settings.late():
-                return found
-            return search(value_and_gradient, found.x, lower, upper, max_iterations=25, **options)
+            return self._refined(value_and_gradient, vector, lower, upper, curvature)
 
         return self._stage(previous.best, num_features, _HEADROOM_LAST, from_curvature)
+
+    def _refined(self, objective, vector, lower, upper, curvature) -> Maximum:
+        """Return the maximum close to a vector, searched for only if it is not that close."""
+        late = self.settings.late
+        found = refine(
+            objective, vector, lower, upper, curvature, max_iterations=12, out_of_time=late
+        )
+        if found.converged or late():
+            return found
+        return search(objective, found.x, lower, upper, max_iterations=25, out_of_time=late)
 
     def _settle(self, best: Stage) -> Stage:
         """Refine until the period and the features chosen for the result are those it came from."""

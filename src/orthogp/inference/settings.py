@@ -52,9 +52,11 @@ class Start:
     """Hyperparameters to start from.
 
     Starts of the same `shape` differ in variances only, so that the same features suit them.
+    `rows` counts those that a start was learned from, if it was.
     """
 
     kernel: Kernel
     noise_variance: float
     shape: int = 0
     from_user: bool = False
+    rows: float = 0.0
