@@ -52,7 +52,7 @@ def make_posterior(family: Family, rows: Rows, mean: str | None, count: int | No
     moments = source.moments(pack(kernel, source.slots))
     centre = CENTRE[:num_dims]
     domain = Domain(centre - 1.3, centre + 1.3)
-    posterior = FamilyPosterior(features, kernel, NOISE, prior, moments, domain, 1)
+    posterior = FamilyPosterior.from_moments(features, kernel, NOISE, prior, moments, domain, 1)
     return posterior, statistics, moments
 
 

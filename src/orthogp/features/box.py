@@ -6,11 +6,14 @@ from dataclasses import replace
 from typing import Any, Self
 
 import equinox as eqx
+import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float
 from numpy.typing import NDArray
 
 from orthogp.features.base import check_scale
 from orthogp.features.spectral import SpectralFeatures
+from orthogp.precision import AnyArray
 from orthogp.statistics import FrequencyLattice
 
 # The band that is worth covering, in units of one over the correlation length.
@@ -43,6 +46,13 @@ class Box(SpectralFeatures):
         values[2::2] *= np.sign(u)
         values[0] *= np.sqrt(2)
         return values
+
+    def traced_basis(self, u: Float[AnyArray, " t"], count: int) -> Float[AnyArray, "m t"]:
+        """Return `basis` as a JAX array."""
+        order = np.arange(count)[:, None]
+        inside = jnp.floor(jnp.abs(u) + 0.5) == (order + 1) // 2
+        height = np.where(order == 0, 1.0, np.sqrt(0.5))
+        return jnp.where(inside, height, 0.0) * jnp.where(self.is_odd(order), jnp.sign(u), 1.0)
 
     def is_odd(self, order: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Return which members are differences of a cell and its mirror image."""

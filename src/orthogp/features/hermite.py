@@ -62,8 +62,11 @@ class HermiteFunctions(SpectralFeatures):
 
     def basis(self, u: NDArray[np.float64], count: int) -> NDArray[np.float64]:
         """Return the Hermite functions (−1)^{⌊m/2⌋} π^{−1/4} h_m(u) e^{−u²/2}."""
-        signs = np.where(np.arange(count) % 4 < 2, 1.0, -1.0)[:, None]
-        return signs * members(Terms(np.asarray(np.pi**-0.25), u**2 / 2, u, np.ones(())), count).T
+        return _signs(count) * members(_hermite_terms(u), count).T
+
+    def traced_basis(self, u: Float[AnyArray, " t"], count: int) -> Float[AnyArray, "m t"]:
+        """Return `basis` as a JAX array."""
+        return _signs(count) * traced_members(_hermite_terms(u), count).T
 
     def is_odd(self, order: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Return which members have an odd degree."""
@@ -263,6 +266,14 @@ class Hermite(HermiteFunctions):
     def with_free_parameters(self, vector: Float[AnyArray, " q"]) -> Self:
         """Return a copy with another r; the inverse of `free_parameters`."""
         return eqx.tree_at(lambda own: own.r, self, exponential(vector)) if self.learn else self
+
+
+def _signs(count: int) -> NDArray[np.float64]:
+    return np.where(np.arange(count) % 4 < 2, 1.0, -1.0)[:, None]
+
+
+def _hermite_terms(u: Any) -> Terms:
+    return Terms(np.asarray(np.pi**-0.25), u**2 / 2, u, np.ones(()))
 
 
 def hermite_rbf_features(

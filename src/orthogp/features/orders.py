@@ -84,3 +84,14 @@ def sample_box(lower: NDArray[np.float64], upper: NDArray[np.float64]) -> NDArra
 def grid_points(axes: list[NDArray[np.float64]]) -> NDArray[np.float64]:
     """Return all points with coordinates from the axes, the last varying fastest, (n, d)."""
     return np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, len(axes))
+
+
+def order_products(
+    tables: list[NDArray[np.float64]], orders: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """Return ∏_d table_d[m_d] over the grid of all columns' nodes, (m, nodes)."""
+    result = tables[0][orders[:, 0]]
+    for d in range(1, len(tables)):
+        factor = tables[d][orders[:, d]]
+        result = (result[:, :, None] * factor[:, None, :]).reshape(len(orders), -1)
+    return result

@@ -6,7 +6,9 @@ from dataclasses import replace
 from typing import Any, Self, cast
 
 import equinox as eqx
+import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float
 from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.special import gammaln, xlogy
@@ -15,6 +17,7 @@ from orthogp.errors import FeatureError
 from orthogp.features.base import check_scale
 from orthogp.features.rules import gauss_panels, jacobi_recurrence, log_jacobi_mass
 from orthogp.features.spectral import SpectralFeatures
+from orthogp.precision import AnyArray
 
 # Weight exponents of the kinds without parameters, (1 − u²)^e.
 _EXPONENTS = {"legendre": 0.0, "chebyshev": -0.5, "chebyshev2": 0.5}
@@ -114,6 +117,19 @@ class Polynomial(SpectralFeatures):
             v, above, other = u, np.maximum(1 + u, 0.0), at_edge
         log_weight = xlogy(at_edge, below) + xlogy(other, above) - log_jacobi_mass(at_edge, other)
         return _recurse(v, log_weight, *jacobi_recurrence(count + 1, at_edge, other))
+
+    def from_uniform(
+        self, v: Float[AnyArray, "..."], count: int
+    ) -> tuple[Float[AnyArray, "..."], Float[AnyArray, "..."]]:
+        """Return u and du/dv, denser at the edges of the band where the weight is infinite."""
+        if self.even_samples:
+            return super().from_uniform(v, count)
+        return -jnp.cos(np.pi * v), np.pi * jnp.sin(np.pi * v)
+
+    @property
+    def even_samples(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Whether samples are even over the band: where the weight is finite at its edges."""
+        return self._exponents[0] >= 0
 
     def is_odd(self, order: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Return which members are odd: every second."""

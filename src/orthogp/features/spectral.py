@@ -27,7 +27,10 @@ from itertools import pairwise
 from typing import Any, ClassVar, Self
 
 import equinox as eqx
+import jax
+import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float
 from numpy.typing import NDArray
 
 from orthogp.errors import FeatureError
@@ -38,6 +41,7 @@ from orthogp.features.orders import (
     correlation_lengths,
     grid_orders,
     grid_points,
+    order_products,
     sample_box,
     simplex_orders,
 )
@@ -45,6 +49,7 @@ from orthogp.features.rules import gauss_panels
 from orthogp.features.sampling import sampled
 from orthogp.features.series import MassSeries
 from orthogp.kernels import Kernel
+from orthogp.precision import AnyArray
 from orthogp.statistics import FrequencyLattice
 
 # Relative to √k(0): where doubling the nodes of `evaluate` changes φ by less, they suffice.
@@ -52,7 +57,6 @@ _CONVERGED = 1e-13
 _MOST_NODES = {1: 2**13, 2: 2**9, 3: 2**7}
 # Nodes and rows whose phases are held at a time.
 _BLOCK, _ROWS = 2**12, 2**9
-# |⟨ψ_m, ψ_m'⟩ − δ| over a lattice below which the basis is orthonormal as it is.
 # Factors around the first guess of a dilation that are tried, then refined.
 _FACTORS = np.geomspace(0.25, 4.0, 7)
 
@@ -87,6 +91,8 @@ class SpectralFeatures(Features):
     compact: ClassVar[bool] = True
     #: Whether several columns take products of the lowest total order, not a grid of them.
     total_order: ClassVar[bool] = False
+    #: Whether `from_uniform` is linear, so that evenly spaced samples stay so.
+    even_samples: ClassVar[bool] = True
 
     # ------------------------------------------------------------------ what a family is
 
@@ -135,6 +141,21 @@ class SpectralFeatures(Features):
     def breakpoints(self, count: int) -> NDArray[np.float64]:
         """Return where the basis is not smooth, from 0 to `reach`."""
         return np.array([0.0, self.reach(count)])
+
+    def traced_basis(self, u: Float[AnyArray, " t"], count: int) -> Float[AnyArray, "m t"]:
+        """Return `basis` as a JAX array, for inference by samples of u.
+
+        Calls back to NumPy, unless a family has a formula in JAX.
+        """
+        result = jax.ShapeDtypeStruct((count, len(u)), np.float64)
+        return jax.pure_callback(lambda u: self.basis(np.asarray(u), count), result, u)
+
+    def from_uniform(
+        self, v: Float[AnyArray, "..."], count: int
+    ) -> tuple[Float[AnyArray, "..."], Float[AnyArray, "..."]]:
+        """Return u and du/dv over the support of the basis for v in [0, 1]: evenly by default."""
+        reach = self.reach(count)
+        return reach * (2 * v - 1), jnp.full(v.shape, 2 * reach)
 
     # ------------------------------------------------------------------ the paper's features
 
@@ -191,13 +212,13 @@ class SpectralFeatures(Features):
                 values = 2 * values
             axes.append(dilation[d] * u)
             tables.append(values)
-        odd = self._odd(orders)
+        odd = self.odd(orders)
         Phi = np.zeros((len(X), len(orders)))
         step = max(_BLOCK // int(np.prod([len(axis) for axis in axes[1:]])), 1)
         for start in range(0, len(axes[0]), step):
             part = slice(start, start + step)
             omegas = grid_points([axes[0][part], *axes[1:]])
-            psi = _products([tables[0][:, part], *tables[1:]], orders)
+            psi = order_products([tables[0][:, part], *tables[1:]], orders)
             psi *= np.sqrt(spectral_densities(kernel, omegas))
             for first in range(0, len(X), _ROWS):
                 rows = slice(first, first + _ROWS)
@@ -331,7 +352,8 @@ class SpectralFeatures(Features):
         orders = np.array(self.orders)
         return orders, np.broadcast_to(np.asarray(self.dilation, dtype=float), (num_dims,))
 
-    def _odd(self, orders: NDArray[np.int64]) -> NDArray[np.bool_]:
+    def odd(self, orders: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Return which products of members are odd in ω, (m,)."""
         return np.sum(self.is_odd(orders), axis=1) % 2 == 1
 
     # ------------------------------------------------------------------ on a lattice
@@ -348,9 +370,9 @@ class SpectralFeatures(Features):
         ]
         reaches = [table.shape[1] // 2 for table in tables]
         indices = FrequencyLattice(lattice.spacing, reaches, lattice.centre).half_indices()
-        psi = _products(tables, orders)[:, -len(indices) :]
+        psi = order_products(tables, orders)[:, -len(indices) :]
         psi[:, 1:] *= 2
-        return MassSeries(lattice, indices, self._odd(orders), psi)
+        return MassSeries(lattice, indices, self.odd(orders), psi)
 
     def quadrature_error(
         self, kernel: Kernel, lattice: FrequencyLattice, points: NDArray[np.float64]
@@ -382,12 +404,3 @@ def _per_column(values: Any, num_dims: int, name: str) -> NDArray[np.float64]:
             "number, or one per column."
         )
     return np.broadcast_to(array, (num_dims,))
-
-
-def _products(tables: list[NDArray[np.float64]], orders: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return ∏_d table_d[m_d] over the grid of all columns' nodes, (m, nodes)."""
-    result = tables[0][orders[:, 0]]
-    for d in range(1, len(tables)):
-        factor = tables[d][orders[:, d]]
-        result = (result[:, :, None] * factor[:, None, :]).reshape(len(orders), -1)
-    return result

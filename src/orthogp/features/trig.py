@@ -6,11 +6,14 @@ from dataclasses import replace
 from typing import Any, Self
 
 import equinox as eqx
+import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float
 from numpy.typing import NDArray
 
 from orthogp.features.base import check_scale
 from orthogp.features.spectral import SpectralFeatures
+from orthogp.precision import AnyArray
 
 
 class Trig(SpectralFeatures):
@@ -39,6 +42,13 @@ class Trig(SpectralFeatures):
         values[1::2] = np.cos(phases)
         values[2::2] = np.sin(phases[: (count - 1) // 2])
         return values
+
+    def traced_basis(self, u: Float[AnyArray, " t"], count: int) -> Float[AnyArray, "m t"]:
+        """Return `basis` as a JAX array."""
+        orders = np.arange(count)[:, None]
+        phases = np.pi * ((orders + 1) // 2) * u
+        values = jnp.where(orders % 2 == 1, jnp.cos(phases), jnp.sin(phases))
+        return jnp.where(orders == 0, np.sqrt(0.5), values)
 
     def is_odd(self, order: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Return which members are sines."""

@@ -46,7 +46,7 @@ class FamilyFit(Fit):
 
     def posterior(self, domain: Domain, num_threads: int) -> FamilyPosterior:
         """Return the posterior over a domain."""
-        return FamilyPosterior(
+        return FamilyPosterior.from_moments(
             self.features,
             self.kernel,
             self.noise_variance,

@@ -37,8 +37,12 @@ class FamilyPosterior(PredictivePosterior):
         Placed; on a lattice if it is one of series.
     kernel, noise_variance, mean
         The model.
-    moments : Moments
-        Those of the features and, behind them, the mean function's columns.
+    coefficients : (m, p)
+        The mean of q(u) and, behind it, of the mean function's coefficients.
+    chol : (m, m)
+        L with S⁻¹ = LLᵀ, S the covariance of these coefficients.
+    residual : float
+        The prior variance that the features leave out, averaged over the data.
     domain : Domain
         Where the features stand for the kernel; beyond it predictions are the prior's.
     """
@@ -49,7 +53,9 @@ class FamilyPosterior(PredictivePosterior):
         kernel: Kernel,
         noise_variance: float,
         mean: MeanPrior,
-        moments: Moments,
+        coefficients: NDArray[np.float64],
+        chol: NDArray[np.float64],
+        residual: float,
         domain: Domain,
         num_threads: int | None = None,
     ) -> None:
@@ -59,15 +65,39 @@ class FamilyPosterior(PredictivePosterior):
         self.mean_prior = mean
         self.domain = domain
         self.num_threads = num_threads
-        self.chol = factorise(moments.gram, noise_variance)
-        #: The posterior mean of u, (m, p), the mean function's coefficients last.
-        self.mean = unwhiten(self.chol, whiten(self.chol, moments.projection)) / noise_variance
+        self.mean, self.chol = coefficients, chol
         self.prior_variance = prior_variance(kernel)
-        #: The prior variance that the features leave out, averaged over the data.
-        self.residual = moments.residual_trace / max(moments.rows, 1.0)
+        self.residual = residual
         self._series = None
         if isinstance(features, SeriesFeatures) and features.stationary:
             self._series = _PredictiveSeries(self, features)
+
+    @classmethod
+    def from_moments(
+        cls,
+        features: Features,
+        kernel: Kernel,
+        noise_variance: float,
+        mean: MeanPrior,
+        moments: Moments,
+        domain: Domain,
+        num_threads: int | None = None,
+    ) -> FamilyPosterior:
+        """Return the best q(u) for Gaussian noise, from the moments of all columns."""
+        chol = factorise(moments.gram, noise_variance)
+        coefficients = unwhiten(chol, whiten(chol, moments.projection)) / noise_variance
+        residual = moments.residual_trace / max(moments.rows, 1.0)
+        return cls(
+            features,
+            kernel,
+            noise_variance,
+            mean,
+            coefficients,
+            chol,
+            residual,
+            domain,
+            num_threads,
+        )
 
     def predict(self, X: NDArray) -> Gaussian:
         """Return mean and variance of f at the rows of X."""

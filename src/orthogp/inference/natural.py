@@ -1,0 +1,91 @@
+r"""Natural-gradient steps on q(u) = N(m, S).
+
+With G = ∂ELBO/∂S and g = ∂ELBO/∂m, a step of size ρ in the natural parameters is
+
+    S⁻¹ ← S⁻¹ − 2ρ G,      m ← m + ρ S g      (the new S)
+
+For a Gaussian likelihood and exact gradients a step of size one is the optimum. Estimates of G are
+noisy: steps that would more than halve a precision, or leave it indefinite, are cut.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from orthogp.errors import InputError
+from orthogp.inference.variational import DenseNormal, DiagonalNormal
+
+
+def natural_step(
+    objective: Any, parameters: Any, ascent: Any, batch: Any, key: jax.Array, rho: float
+) -> tuple[Any, Any]:
+    """Return the parameters with q(u) moved, and the gradient with that of q(u) set to zero.
+
+    `parameters.q` is the distribution; `ascent` the gradient of the objective in all parameters.
+    """
+    q, own = parameters.q, ascent.q
+    if isinstance(q, DiagonalNormal):
+        moved = _diagonal_step(q, own, rho)
+    elif isinstance(q, DenseNormal):
+        moved = _dense_step(objective, parameters, own, batch, key, rho)
+    else:
+        raise InputError(
+            "Natural gradients need a dense or diagonal S: leave `natural` open for a low-rank one."
+        )
+    rest = jax.tree.map(jnp.zeros_like, own)
+    return (
+        eqx.tree_at(lambda tree: tree.q, parameters, moved),
+        eqx.tree_at(lambda tree: tree.q, ascent, rest),
+    )
+
+
+def _diagonal_step(q: DiagonalNormal, gradient: DiagonalNormal, rho: float) -> DiagonalNormal:
+    variances = q.variances
+    # ∂/∂s = (∂/∂ log s)/s. A precision may grow at once by any factor, for the mean would outrun
+    # one that lags behind, but noise must not make it negative.
+    factor = jnp.maximum(1 - 2 * rho * gradient.log_variances, 0.5)
+    return DiagonalNormal(
+        q.mean + rho * variances / factor * gradient.mean, q.log_variances - jnp.log(factor)
+    )
+
+
+def _dense_step(
+    objective: Any, parameters: Any, gradient: DenseNormal, batch: Any, key: jax.Array, rho: float
+) -> DenseNormal:
+    q = parameters.q
+    size = len(q.mean)
+    S = q.covariance()
+
+    def shifted(shift):
+        # S + shift in the expectation of the likelihood; the divergence is known without it.
+        return objective(eqx.tree_at(lambda tree: tree.q, parameters, q.shifted(shift)), batch, key)
+
+    by_likelihood = jax.grad(shifted)(jnp.zeros((size, size)))
+    by_likelihood = (by_likelihood + by_likelihood.T) / 2
+    precision = jnp.linalg.inv(S)
+    wanted = jnp.eye(size) - 2 * by_likelihood
+
+    def factor_at(step):
+        moved = (1 - step) * precision + step * wanted
+        return jnp.linalg.cholesky((moved + moved.T) / 2)
+
+    # A noisy estimate may not be positive definite: then a shorter step, in the end none.
+    factor = lax.fori_loop(
+        1,
+        8,
+        lambda i, found: lax.cond(
+            jnp.all(jnp.isfinite(found)), lambda: found, lambda: factor_at(rho / 4.0**i)
+        ),
+        factor_at(rho),
+    )
+    factor = jnp.where(jnp.all(jnp.isfinite(factor)), factor, jnp.linalg.cholesky(precision))
+    inverse = jax.scipy.linalg.solve_triangular(factor, jnp.eye(size), lower=True)
+    covariance = inverse.T @ inverse
+    lower = jnp.linalg.cholesky(covariance)
+    raw = jnp.tril(lower, -1) + jnp.diag(jnp.log(jnp.diag(lower)))
+    return DenseNormal(q.mean + rho * covariance @ gradient.mean, raw)
