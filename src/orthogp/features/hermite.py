@@ -66,7 +66,7 @@ class HermiteFunctions(SpectralFeatures):
 
     def traced_basis(self, u: Float[AnyArray, " t"], count: int) -> Float[AnyArray, "m t"]:
         """Return `basis` as a JAX array."""
-        return _signs(count) * traced_members(_hermite_terms(u), count).T
+        return _signs(count) * jnp.transpose(traced_members(_hermite_terms(u), count))
 
     def is_odd(self, order: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Return which members have an odd degree."""

@@ -11,7 +11,7 @@ v_i = (i + U)/T; "independent" ones are just that.
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -43,14 +43,14 @@ class Samples(NamedTuple):
     offset: Float[AnyArray, " d"]
 
 
-def check_samples(num_samples: object, sampler: str) -> None:
+def check_samples(num_samples: Any, sampler: str) -> None:
     """Raise `InputError` unless there are at least two samples, of a known kind."""
     if sampler not in SAMPLERS:
         raise InputError(
             f"sampler must be one of {', '.join(map(repr, SAMPLERS))}, got {sampler!r}."
         )
     whole = isinstance(num_samples, int | np.integer) and not isinstance(num_samples, bool)
-    if not whole or num_samples < 2:
+    if not (whole and int(num_samples) >= 2):
         raise InputError(
             f"num_samples must be a whole number ≥ 2, got {num_samples!r}: twice the number of "
             'features is a good choice, or "auto".'

@@ -171,7 +171,7 @@ class EvenPair:
 
     def _from_grams(self, vectors: AnyArray, grams: Grams) -> Sums:
         # cos cos' = ½ [cos(ω−ω') + cos(ω+ω')] and its like collect all pairs by difference and sum.
-        outer = jnp.outer(self.first.weights, self.second.weights) / 2
+        outer = self.first.weights[:, None] * self.second.weights / 2
         differences = diagonal_sums(outer * (grams.even + grams.odd))
         totals = antidiagonal_sums(outer * (grams.even - grams.odd))
         if grams.even_odd is not None and grams.odd_even is not None:

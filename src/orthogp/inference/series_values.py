@@ -29,15 +29,15 @@ def evaluate_evenly(
     outer = -(-size // inner)
     a = jnp.pad(jnp.asarray(coefficients), ((0, 0), (0, outer * inner - size)))
     a = a.reshape(num_series * outer, inner).T
-    cos, sin = _waves(jnp.outer(step * x, np.arange(inner, dtype=np.float64)))
+    cos, sin = _waves((step * x)[:, None] * np.arange(inner))
     # Real products: those of complex matrices are slower here than the four they consist of.
     shape = (len(x), num_series, outer)
     real = (cos @ a.real - sin @ a.imag).reshape(shape)
     imag = (sin @ a.real + cos @ a.imag).reshape(shape)
-    cos, sin = _waves(jnp.outer(step * x, inner * np.arange(outer, dtype=np.float64)))
+    cos, sin = _waves((step * x)[:, None] * (inner * np.arange(outer)))
     cos, sin = cos[:, None, :], sin[:, None, :]
     real, imag = jnp.sum(cos * real - sin * imag, axis=2), jnp.sum(sin * real + cos * imag, axis=2)
-    cos, sin = _waves(jnp.outer(x, starts))
+    cos, sin = _waves(x[:, None] * starts)
     return cos * real - sin * imag
 
 

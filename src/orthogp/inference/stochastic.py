@@ -156,7 +156,10 @@ def estimate_marginals(
 ) -> Marginals:
     """Return the estimates of mean and variance of f at the rows of X."""
     X, c = jnp.asarray(X), jnp.asarray(features.dilation if dilation is None else dilation)
-    sets = [WeightedSamples.of(features, kernel, samples, c) for samples in (first, second)]
+    sets = (
+        WeightedSamples.of(features, kernel, first, c),
+        WeightedSamples.of(features, kernel, second, c),
+    )
     points = X - jnp.asarray(features.centre)
     # Only a linear map keeps the grid even, and only in one column differences make a series.
     if sampler == "stratified" and features.even_samples and X.shape[1] == 1:

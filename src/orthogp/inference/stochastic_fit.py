@@ -126,7 +126,7 @@ class StochasticFit:
     def posterior(self, domain: Domain | None = None) -> FamilyPosterior:
         """Return q(f), its features by deterministic quadrature; variances are never negative."""
         precision = np.linalg.inv(self.covariance)
-        chol = np.linalg.cholesky((precision + precision.T) / 2)
+        chol = np.asarray(np.linalg.cholesky((precision + precision.T) / 2), dtype=np.float64)
         middle = np.stack([self.domain.lower, self.domain.upper, np.mean(self.domain, axis=0)])
         explained = np.sum(self.features.evaluate(self.kernel, middle) ** 2, axis=1)
         residual = float(np.mean(prior_variance(self.kernel) - explained))

@@ -27,6 +27,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from orthogp.errors import FitWarning, InputError
 from orthogp.inference.natural import natural_step
+from orthogp.inference.threads import one_thread
 from orthogp.precision import AnyArray, in_double
 
 # Blocks over which the rise of the estimates is judged, and how often the learning rate falls.
@@ -192,22 +193,37 @@ def train(
     parameters = jax.tree.map(jnp.asarray, parameters)
     state = State(parameters, optax.scale_by_adam().init(parameters), num_samples=start)
     state = _restored(state, settings)
-    run, compiled_for = None, 0
+    # Small factorisations: threads of LAPACK would only wait for each other.
+    with one_thread():
+        return _train(objective_with, state, rows, settings, most_samples)
+
+
+def _train(
+    objective_with: Callable[[int], Objective],
+    state: State,
+    rows: Rows,
+    settings: TrainingSettings,
+    most_samples: int,
+) -> Trained:
+    """Run block after block until there is a reason to stop."""
+    compiled: _Compiled | None = None
     while True:
         done = state.history[-1].step if state.history else 0
         if done >= settings.max_steps:
             return _ended(state, f"all {settings.max_steps} steps are done", False)
-        if run is None or state.num_samples != compiled_for:
-            compiled_for = state.num_samples
-            objective = objective_with(compiled_for)
-            run = _compiled_block(objective, len(rows), rows.batch_size is None, settings.natural)
-            noise = _compiled_noise(objective)
+        if compiled is None or state.num_samples != compiled.num_samples:
+            objective = objective_with(state.num_samples)
+            compiled = _Compiled(
+                state.num_samples,
+                _compiled_block(objective, len(rows), rows.batch_size is None, settings.natural),
+                _compiled_noise(objective),
+            )
         count = min(settings.block, settings.max_steps - done)
         rng = np.random.default_rng([settings.seed, done])
         batches = rows.batches(count, rng)
         key = jax.random.key(int(rng.integers(2**31)))
         rates = _rates(settings, done, count) * _DECAY**state.decays
-        new_parameters, optimiser, estimates = run(
+        new_parameters, optimiser, estimates = compiled.run(
             state.parameters, state.optimiser, batches, jax.random.split(key, count), rates
         )
         estimates = np.asarray(estimates)
@@ -216,7 +232,7 @@ def train(
                 f"the estimate of the bound became NaN or infinite after step {done}: lower the "
                 "learning rate, or raise num_samples"
             )
-            warnings.warn(f"Training stopped, {reason}.", FitWarning, stacklevel=4)
+            warnings.warn(f"Training stopped, {reason}.", FitWarning, stacklevel=6)
             return _ended(state, reason, False)
         step = Progress(
             done + count, settings.max_steps, *_mean_and_error(estimates), state.num_samples
@@ -233,7 +249,8 @@ def train(
             settings.progress(step)
         if settings.num_samples is None and len(state.history) % _MEASURE_EVERY == 0:
             one = Batch(*(part if rows.batch_size is None else part[0] for part in batches))
-            spread = float(np.std(noise(state.parameters, one, jax.random.split(key, _DRAWS))))
+            draws = jax.random.split(key, _DRAWS)
+            spread = float(np.std(compiled.noise(state.parameters, one, draws)))
             state = _with_enough_samples(state, spread, settings.block, most_samples)
         state, stop = _judged(state)
         _keep(state, settings)
@@ -242,6 +259,14 @@ def train(
 
 
 # ---------------------------------------------------------------------- blocks of steps
+
+
+class _Compiled(NamedTuple):
+    """What is compiled for one T."""
+
+    num_samples: int
+    run: Callable
+    noise: Callable
 
 
 def _compiled_block(
@@ -311,7 +336,7 @@ def _mean_and_error(estimates: NDArray[np.float64]) -> tuple[float, float]:
 
 
 def _judged(state: State) -> tuple[State, bool]:
-    """Return the state, with a lower learning rate if the bound has not risen, and whether to stop."""
+    """Return the state, its learning rate lowered unless the bound has risen; whether to stop."""
     blocks = len(state.history) - state.judged
     if blocks < 2 * _WINDOW:
         return state, False

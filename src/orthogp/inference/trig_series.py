@@ -28,8 +28,8 @@ def combine_members(
 ) -> tuple[Float[AnyArray, " t"], Float[AnyArray, " t"]]:
     """Return the even and the odd part of Σ_m v_m basis_m(u_i), (t,) each."""
     cosines, sines = vector[1::2], vector[2::2]
-    even = _cosine_sums(cosines, offset - num_samples / 2, num_samples).real
-    odd = _cosine_sums(sines, offset - num_samples / 2, num_samples).imag
+    even = jnp.real(_waves(cosines, offset - num_samples / 2, num_samples))
+    odd = jnp.imag(_waves(sines, offset - num_samples / 2, num_samples))
     return np.sqrt(0.5) * vector[0] + even, odd
 
 
@@ -46,13 +46,13 @@ def diagonal_series(
     both, contrast = cosines + sines, cosines - sines
     by_lag, by_sum = offset - other_offset, offset + other_offset
     flipped = other_W[::-1]
-    lags, sums = _cosine_sums(both, by_lag, t).real, _cosine_sums(both, by_sum, t).real
+    lags, sums = _cosines(both, by_lag, t), _cosines(both, by_sum, t)
     differences = _convolve(W, flipped) * (d[0] + jnp.concatenate([lags[1:], lags]))
     totals = _convolve(W, other_W) * (d[0] + jnp.concatenate([sums, sums[:-1]]))
     # What depends on the sum but is collected by difference, and the other way round: reversing
     # one set turns sums into differences.
-    differences += mixed_sums(W, other_W, _cosine_sums(contrast, by_sum, t).real)
-    by_reversed = jnp.roll(_cosine_sums(contrast, by_lag, t).real, -1)
+    differences += mixed_sums(W, other_W, _cosines(contrast, by_sum, t))
+    by_reversed = jnp.roll(_cosines(contrast, by_lag, t), -1)
     totals += mixed_sums(W, flipped, by_reversed)
     return differences / 4, totals / 4
 
@@ -99,9 +99,14 @@ def _mixed_backward(residuals, cotangent):
 mixed_sums.defvjp(_mixed_forward, _mixed_backward)
 
 
-def _cosine_sums(
+def _cosines(
     coefficients: Float[AnyArray, " k"], shift: Float[AnyArray, ""], size: int
-) -> AnyArray:
+) -> Float[AnyArray, " size"]:
+    """Return Σ_{k≥1} c_k cos(2πk(j + shift)/size)."""
+    return jnp.real(_waves(coefficients, shift, size))
+
+
+def _waves(coefficients: Float[AnyArray, " k"], shift: Float[AnyArray, ""], size: int) -> AnyArray:
     """Return Σ_{k≥1} c_k e^{2πik(j + shift)/size} for j = 0 … size−1, complex."""
     k = np.arange(1, len(coefficients) + 1)
     turned = coefficients * jnp.exp(2j * np.pi * k * shift / size)
