@@ -139,6 +139,7 @@ def test_public_names_are_these() -> None:
         "FitWarning",
         "FourierStatistics",
         "FrequencyLattice",
+        "GPClassifier",
         "GPRegressor",
         "InputError",
         "KernelError",
@@ -146,6 +147,7 @@ def test_public_names_are_these() -> None:
         "OrthogpError",
         "OutOfDomainWarning",
         "PrecisionError",
+        "StochasticGPRegressor",
     ]
     for name in orthogp.__all__:
         assert hasattr(orthogp, name)

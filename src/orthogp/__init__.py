@@ -9,6 +9,7 @@
     model.partial_fit(X_more, y_more)                         # the old rows are not needed
 """
 
+from orthogp.classifier import GPClassifier
 from orthogp.errors import (
     FeatureError,
     FitWarning,
@@ -21,6 +22,7 @@ from orthogp.errors import (
 )
 from orthogp.estimators import GPRegressor
 from orthogp.statistics import FourierStatistics, FrequencyLattice
+from orthogp.stochastic import StochasticGPRegressor
 
 __version__ = "0.1.0"
 
@@ -29,6 +31,7 @@ __all__ = [
     "FitWarning",
     "FourierStatistics",
     "FrequencyLattice",
+    "GPClassifier",
     "GPRegressor",
     "InputError",
     "KernelError",
@@ -36,4 +39,5 @@ __all__ = [
     "OrthogpError",
     "OutOfDomainWarning",
     "PrecisionError",
+    "StochasticGPRegressor",
 ]

@@ -4,8 +4,10 @@ With G = ∂ELBO/∂S and g = ∂ELBO/∂m, a step of size ρ in the natural par
 
     S⁻¹ ← S⁻¹ − 2ρ G,      m ← m + ρ S g      (the new S)
 
-For a Gaussian likelihood and exact gradients a step of size one is the optimum. Estimates of G are
-noisy: steps that would more than halve a precision, or leave it indefinite, are cut.
+For a Gaussian likelihood and exact gradients a step of size one is the optimum. S⁻¹ is a running
+average that starts at the prior, where after k steps 1 − (1−ρ)^k of it is the data's: the mean's
+step is multiplied by that share, or its first steps would be 1/ρ times too long. Estimates of G
+are noisy: steps that would more than halve a precision, or leave it indefinite, are cut.
 """
 
 from __future__ import annotations
@@ -22,17 +24,24 @@ from orthogp.inference.variational import DenseNormal, DiagonalNormal
 
 
 def natural_step(
-    objective: Any, parameters: Any, ascent: Any, batch: Any, key: jax.Array, rho: float
+    objective: Any,
+    parameters: Any,
+    ascent: Any,
+    batch: Any,
+    key: jax.Array,
+    rho: float | jax.Array,
+    share: jax.Array,
 ) -> tuple[Any, Any]:
     """Return the parameters with q(u) moved, and the gradient with that of q(u) set to zero.
 
-    `parameters.q` is the distribution; `ascent` the gradient of the objective in all parameters.
+    `parameters.q` is the distribution, `ascent` the gradient of the objective in all parameters,
+    `share` that of the data in the running average of S⁻¹.
     """
     q, own = parameters.q, ascent.q
     if isinstance(q, DiagonalNormal):
-        moved = _diagonal_step(q, own, rho)
+        moved = _diagonal_step(q, own, rho, share)
     elif isinstance(q, DenseNormal):
-        moved = _dense_step(objective, parameters, own, batch, key, rho)
+        moved = _dense_step(objective, parameters, own, batch, key, rho, share)
     else:
         raise InputError(
             "Natural gradients need a dense or diagonal S: leave `natural` open for a low-rank one."
@@ -44,18 +53,26 @@ def natural_step(
     )
 
 
-def _diagonal_step(q: DiagonalNormal, gradient: DiagonalNormal, rho: float) -> DiagonalNormal:
+def _diagonal_step(
+    q: DiagonalNormal, gradient: DiagonalNormal, rho: float | jax.Array, share: jax.Array
+) -> DiagonalNormal:
     variances = q.variances
     # ∂/∂s = (∂/∂ log s)/s. A precision may grow at once by any factor, for the mean would outrun
     # one that lags behind, but noise must not make it negative.
     factor = jnp.maximum(1 - 2 * rho * gradient.log_variances, 0.5)
     return DiagonalNormal(
-        q.mean + rho * variances / factor * gradient.mean, q.log_variances - jnp.log(factor)
+        q.mean + share * rho * variances / factor * gradient.mean, q.log_variances - jnp.log(factor)
     )
 
 
 def _dense_step(
-    objective: Any, parameters: Any, gradient: DenseNormal, batch: Any, key: jax.Array, rho: float
+    objective: Any,
+    parameters: Any,
+    gradient: DenseNormal,
+    batch: Any,
+    key: jax.Array,
+    rho: float | jax.Array,
+    share: jax.Array,
 ) -> DenseNormal:
     q = parameters.q
     size = len(q.mean)
@@ -88,4 +105,4 @@ def _dense_step(
     covariance = inverse.T @ inverse
     lower = jnp.linalg.cholesky(covariance)
     raw = jnp.tril(lower, -1) + jnp.diag(jnp.log(jnp.diag(lower)))
-    return DenseNormal(q.mean + rho * covariance @ gradient.mean, raw)
+    return DenseNormal(q.mean + share * rho * covariance @ gradient.mean, raw)

@@ -30,7 +30,8 @@ from orthogp.inference.natural import natural_step
 from orthogp.inference.threads import one_thread
 from orthogp.precision import AnyArray, in_double
 
-# Blocks over which the rise of the estimates is judged, and how often the learning rate falls.
+# The fewest blocks over which the rise of the estimates is judged, and how often the learning rate
+# falls before training ends.
 _WINDOW = 5
 _DECAYS, _DECAY = 4, 0.3
 # Every so many blocks the noise of the frequencies is measured, with so many draws.
@@ -224,7 +225,12 @@ def _train(
         key = jax.random.key(int(rng.integers(2**31)))
         rates = _rates(settings, done, count) * _DECAY**state.decays
         new_parameters, optimiser, estimates = compiled.run(
-            state.parameters, state.optimiser, batches, jax.random.split(key, count), rates
+            state.parameters,
+            state.optimiser,
+            batches,
+            jax.random.split(key, count),
+            rates,
+            (settings.natural or 0.0) * _DECAY**state.decays,
         )
         estimates = np.asarray(estimates)
         if not (np.all(np.isfinite(estimates)) and _finite(new_parameters)):
@@ -277,12 +283,14 @@ def _compiled_block(
 
     def step(carry, inputs):
         parameters, optimiser = carry
-        batch, key, rate = inputs
+        batch, key, rate, rho = inputs
         estimate, ascent = jax.value_and_grad(objective)(parameters, batch, key)
-        if natural is None:
-            moved = parameters
-        else:
-            moved, ascent = natural_step(objective, parameters, ascent, batch, key, natural)
+        moved = parameters
+        if natural is not None:
+            share = 1 - (1 - natural) ** (optimiser.count + 1)
+            moved, ascent = natural_step(objective, parameters, ascent, batch, key, rho, share)
+            # The rest waits until q(u) has seen the data.
+            rate = share * rate
         # Per row, for Adam's guard against division by zero to mean the same at every size.
         descent = jax.tree.map(lambda leaf: -leaf / num_rows, ascent)
         updates, optimiser = adam.update(descent, optimiser)
@@ -290,12 +298,11 @@ def _compiled_block(
         return (parameters, optimiser), estimate
 
     @jax.jit
-    def run(parameters, optimiser, batches, keys, rates):
+    def run(parameters, optimiser, batches, keys, rates, rho):
         def one(carry, inputs):
             if full_batch:
-                key, rate = inputs
-                return step(carry, (batches, key, rate))
-            return step(carry, inputs)
+                return step(carry, (batches, *inputs, rho))
+            return step(carry, (*inputs, rho))
 
         inputs = (keys, rates) if full_batch else (batches, keys, rates)
         (parameters, optimiser), estimates = lax.scan(one, (parameters, optimiser), inputs)
@@ -340,7 +347,7 @@ def _judged(state: State) -> tuple[State, bool]:
     blocks = len(state.history) - state.judged
     if blocks < 2 * _WINDOW:
         return state, False
-    gain, error = _gain(state.history)
+    gain, error = _gain(state)
     if gain > 2 * error:
         return state, False
     lowered = State(
@@ -354,19 +361,24 @@ def _judged(state: State) -> tuple[State, bool]:
     return lowered, lowered.decays > _DECAYS
 
 
-def _gain(history: list[Progress]) -> tuple[float, float]:
-    """Return the rise of the last window's mean over that of the window before, and its error."""
-    late, early = history[-_WINDOW:], history[-2 * _WINDOW : -_WINDOW]
+def _gain(state: State) -> tuple[float, float]:
+    """Return the rise of the mean between the halves of the blocks last judged, and its error.
+
+    The halves grow until they are judged again, so that a slow rise is told from noise.
+    """
+    recent = state.history[state.judged :]
+    half = len(recent) // 2
+    late, early = recent[-half:], recent[-2 * half : -half]
     gain = np.mean([p.elbo for p in late]) - np.mean([p.elbo for p in early])
-    error = np.sqrt(sum(p.standard_error**2 for p in (*late, *early))) / _WINDOW
+    error = np.sqrt(sum(p.standard_error**2 for p in (*late, *early))) / half
     return float(gain), float(error)
 
 
 def _with_enough_samples(state: State, spread: float, block: int, most: int) -> State:
     """Return the state with twice the samples if their noise hides the progress."""
-    if len(state.history) < 2 * _WINDOW or 2 * state.num_samples > most:
+    if len(state.history) - state.judged < 2 * _WINDOW or 2 * state.num_samples > most:
         return state
-    gain, _ = _gain(state.history)
+    gain, _ = _gain(state)
     total = state.history[-1].standard_error * np.sqrt(block)
     allowed = max(_NOISE_TO_PROGRESS * gain, _NEGLIGIBLE)
     if spread / np.sqrt(block) < allowed or spread**2 < 0.5 * total**2:

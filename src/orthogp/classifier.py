@@ -1,0 +1,299 @@
+"""GPClassifier: validation, labels, and calls to the parts; no mathematics."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from typing import Any, Literal, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import column_or_1d
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted
+
+from orthogp.classifier_report import summarise_classifier
+from orthogp.errors import InputError, KernelError, OutOfDomainWarning, check_finite
+from orthogp.inference import Domain
+from orthogp.inference.label_starts import label_kernels
+from orthogp.inference.logistic_fitting import LogisticFit, LogisticFitter
+from orthogp.inference.polya_gamma import LabelledRows, mean_log_odds, mean_logistic
+from orthogp.inference.settings import FitSettings
+from orthogp.inference.starts import starts_for_kernel, starts_for_name
+from orthogp.inference.threads import one_thread
+from orthogp.kernels import Kernel, resolve_kernel
+from orthogp.kernels.convert import KernelChoice
+from orthogp.sketch import Rows, Sketch
+from orthogp.statistics.nufft import available_threads
+from orthogp.validation import (
+    check_columns,
+    check_domain,
+    check_inputs,
+    check_rows,
+    check_settings,
+    warn_constant_columns,
+)
+
+#: The most features by default. Each of some hundred passes over the rows factorises a matrix of
+#: this size.
+MAX_FEATURES = 1000
+
+
+class GPClassifier(ClassifierMixin, BaseEstimator):
+    """Gaussian process classification for one to three input columns and any number of rows.
+
+    The latent function f has a Gaussian process prior and p(y = 1) = 1/(1 + e^{−f}). Its posterior
+    is approximated by a Gaussian, by the Pólya-Gamma bound on the likelihood, in passes over the
+    rows. More than two classes are each told from all others.
+
+    Parameters
+    ----------
+    kernel : str, Kernel or scikit-learn kernel, default "matern32"
+        A name ("rbf", "matern", "matern12", "matern32", "matern52", "rational-quadratic",
+        "quasi-periodic") starts from values read off the data, with one lengthscale per column. A
+        kernel object starts from its own values; made by `.on(columns)`, it may leave some unused.
+    num_features : int or "auto"
+        "auto" takes as many as the bound needs, up to `max_features`.
+    mean : {None, "constant", "linear"}, default "constant"
+        The mean function of f; its coefficients have broad priors and are integrated out.
+    learn : bool, default True
+        Whether to learn the hyperparameters.
+    domain : (lower, upper), optional
+        A box to cover besides the data, for predictions beyond them.
+    wrap_tolerance : float, default 1e-4
+        The largest relative error of the periodic prior over the data.
+    max_features : int
+        The largest feature set for "auto"; time grows with its cube.
+    max_seconds : float, optional
+        Stop learning after that long.
+    n_jobs : int, optional
+        Threads; all available cores unless given.
+    random_state : int, optional
+        Not used: fitting is deterministic.
+
+    Attributes
+    ----------
+    classes_ : (k,)
+        The labels, sorted; those of rows with positive weight.
+    columns_ : (d,)
+        The columns of X that the kernel acts on, at most three.
+    kernel_, posterior_, features_, status_
+        The learned kernel in the units of X, the posterior of f, its features, and how the fit
+        ended and what to do about it. With more than two classes these are tuples, one entry for
+        each class.
+    elbo_ : float
+        The lower bound on log p(y), summed over classes if there are more than two.
+    domain_ : Domain
+        Where predictions are the posterior's.
+    """
+
+    n_features_in_: int
+
+    # What `GPRegressor` lets users choose, and has one answer here.
+    features = "auto"
+    noise_variance = None
+    weights = "repeats"
+
+    def __init__(
+        self,
+        kernel: str | Kernel | Any = "matern32",
+        *,
+        num_features: int | Literal["auto"] = "auto",
+        mean: str | None = "constant",
+        learn: bool = True,
+        domain: tuple[ArrayLike, ArrayLike] | None = None,
+        wrap_tolerance: float = 1e-4,
+        max_features: int = MAX_FEATURES,
+        max_seconds: float | None = None,
+        n_jobs: int | None = None,
+        random_state: int | None = None,
+    ) -> None:
+        self.kernel = kernel
+        self.num_features = num_features
+        self.mean = mean
+        self.learn = learn
+        self.domain = domain
+        self.wrap_tolerance = wrap_tolerance
+        self.max_features = max_features
+        self.max_seconds = max_seconds
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+
+    # ------------------------------------------------------------------ fitting
+
+    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+        """Fit to rows X (n, d) with labels y (n,), of any type.
+
+        Parameters
+        ----------
+        sample_weight : (n,), optional
+            Weights ≥ 0: a row counts as often as its weight says.
+        """
+        began = time.monotonic()
+        check_settings(self)
+        choice = _check_kernel(self.kernel)
+        names, codes = _check_labels(y)
+        rows = check_rows(self, X, codes, sample_weight, reset=True)
+        columns = check_columns(choice.kernel, rows.X.shape[1])
+        warn_constant_columns(self, rows.used, columns)
+        if rows.weights is not None:
+            kept = rows.weights > 0
+            rows = Rows(rows.X[kept], rows.y[kept], rows.weights[kept])
+        present, codes = np.unique(rows.y[:, 0], return_inverse=True)
+        if len(present) < 2:
+            raise InputError(
+                "A classifier needs rows of at least two classes, got one class only: "
+                f"{names[int(present[0])]}."
+            )
+        # The kernel counts its columns among those that it sees.
+        inner = {int(column): i for i, column in enumerate(columns)}
+        choice = choice._replace(kernel=choice.kernel.with_columns(inner))
+        seen = rows.on(columns)
+        problems = [1] if len(present) == 2 else range(len(present))
+        fits = []
+        for i, positive in enumerate(problems):
+            signs = np.where(codes == positive, 1.0, -1.0)
+            share = (i + 1) / len(problems)
+            fits.append(self._fit_class(seen._replace(y=signs[:, None]), choice, began, share))
+        self._finish(fits, columns)
+        self.classes_ = names[present.astype(int)]
+        self.num_rows_ = len(rows.X)
+        self.timings_ = {"total": time.monotonic() - began}
+        return self
+
+    def _fit_class(
+        self, rows: Rows, choice: KernelChoice, began: float, share: float
+    ) -> tuple[LogisticFit, Domain]:
+        """Return the model of labels ±1 and where it holds, within a share of the time."""
+        threads = available_threads(self.n_jobs)
+        sketch = Sketch.begin(
+            rows,
+            mean=self.mean,
+            domain=check_domain(self.domain, rows.X.shape[1]),
+            kernel=None if choice.from_name else choice.kernel,
+            learn=self.learn,
+            wrap_tolerance=self.wrap_tolerance,
+            num_threads=threads,
+        )
+        settings = FitSettings(
+            num_features=None if self.num_features == "auto" else int(self.num_features),
+            max_features=self.max_features,
+            learn=self.learn,
+            wrap_tolerance=self.wrap_tolerance,
+            deadline=None if self.max_seconds is None else began + share * self.max_seconds,
+        )
+        if not self.learn:
+            kernels = [choice.kernel]
+        elif choice.from_name:
+            labels = sketch.standardised(sketch.units(shared=False))
+            starts = starts_for_name(choice.kernel, labels, sketch.width)
+            kernels = label_kernels(starts, labels, sketch.width, sketch.mean, settings, threads)
+        else:
+            kernels = [start.kernel for start in starts_for_kernel(choice.kernel, 0.0)]
+        labelled = LabelledRows(rows.X, rows.y[:, 0], rows.weights)
+        lattice = sketch.statistics.lattice
+        fitter = LogisticFitter(labelled, lattice, sketch.width, sketch.mean, settings, threads)
+        fit = fitter.fit(kernels)
+        return fit, sketch.covered(fit.features.lattice.period)
+
+    def _finish(self, fits: list[tuple[LogisticFit, Domain]], columns: NDArray[np.int64]) -> None:
+        """Keep what was learned; the model changes only when all has gone well."""
+        self.domain_ = Domain(
+            np.max([domain.lower for _, domain in fits], axis=0),
+            np.min([domain.upper for _, domain in fits], axis=0),
+        )
+        threads, names = available_threads(self.n_jobs), dict(enumerate(columns.tolist()))
+        with one_thread():
+            self._posteriors = [fit.posterior(self.domain_, threads) for fit, _ in fits]
+        self.columns_ = columns
+        self.posterior_ = _one_or_all(self._posteriors)
+        self.kernel_ = _one_or_all([fit.kernel.with_columns(names) for fit, _ in fits])
+        self.features_ = _one_or_all([fit.features for fit, _ in fits])
+        self.status_ = _one_or_all([fit.status for fit, _ in fits])
+        self.elbo_ = sum(fit.elbo.total for fit, _ in fits)
+        self.num_passes_ = sum(fit.num_passes for fit, _ in fits)
+
+    # ------------------------------------------------------------------ prediction
+
+    def predict(self, X: ArrayLike) -> NDArray:
+        """Return the most probable label at each row of X, (n,)."""
+        decision = self.decision_function(X)
+        if decision.ndim == 1:
+            return self.classes_[(decision > 0).astype(int)]
+        return self.classes_[np.argmax(decision, axis=1)]
+
+    def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
+        """Return the probability of each label at each row of X, (n, k), in order of `classes_`.
+
+        The logistic function is averaged over the posterior of f; of more than two classes, each
+        against all others, the averages are scaled to add up to one.
+        """
+        mean, variance = self._latent(X)
+        if mean.shape[1] == 1:
+            mean, variance = np.hstack([-mean, mean]), np.hstack([variance, variance])
+        each = mean_logistic(mean, variance)
+        return each / each.sum(axis=1, keepdims=True)
+
+    def decision_function(self, X: ArrayLike) -> NDArray[np.float64]:
+        """Return the log odds of the second class, (n,), or of each against all others, (n, k).
+
+        They are those of `predict_proba`, before it makes more than two classes add up to one.
+        """
+        odds = mean_log_odds(*self._latent(X))
+        return odds[:, 0] if odds.shape[1] == 1 else odds
+
+    def predict_latent(self, X: ArrayLike, return_std: bool = False) -> Any:
+        """Return the posterior mean of f at each row of X, and its standard deviation if asked.
+
+        Each is (n,), f being the latent function of the second class, or (n, k) with k > 2 classes.
+        """
+        mean, variance = self._latent(X)
+        if mean.shape[1] == 1:
+            mean, variance = mean[:, 0], variance[:, 0]
+        return (mean, np.sqrt(variance)) if return_std else mean
+
+    def summary(self) -> str:
+        """Return the model and its bound in a page of text."""
+        check_is_fitted(self, "posterior_")
+        return summarise_classifier(self)
+
+    def _latent(self, X: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return mean and variance of f, (n, 1) or with k > 2 classes (n, k)."""
+        check_is_fitted(self, "posterior_")
+        X = check_inputs(self, X)
+        X = X if len(self.columns_) == X.shape[1] else X[:, self.columns_]
+        first = self._posteriors[0].predict(X)
+        with warnings.catch_warnings():
+            # The domain is the same for all, and has been warned of.
+            warnings.simplefilter("ignore", OutOfDomainWarning)
+            others = [posterior.predict(X) for posterior in self._posteriors[1:]]
+        latent = [first, *others]
+        return np.hstack([f.mean for f in latent]), np.stack([f.variance for f in latent], axis=1)
+
+
+def _check_kernel(kernel: Any) -> KernelChoice:
+    choice = resolve_kernel(kernel)
+    if choice.noise_variance is not None:
+        raise KernelError(
+            "A classifier's labels are noisy by themselves: leave WhiteKernel out of the kernel."
+        )
+    return choice
+
+
+def _check_labels(y: Any) -> tuple[NDArray, NDArray[np.float64]]:
+    """Return the distinct labels, sorted, and the position of each row's among them."""
+    if y is None:
+        # scikit-learn's wording, which its own checks look for.
+        raise InputError("This estimator requires y to be passed, but the target y is None.")
+    y = np.asarray(y)
+    if y.dtype.kind == "f":
+        check_finite(y, "y")
+    check_classification_targets(y)
+    names, codes = np.unique(column_or_1d(y, warn=True), return_inverse=True)
+    return names, codes.astype(np.float64)
+
+
+def _one_or_all(values: list[Any]) -> Any:
+    """Return the only entry, or a tuple of all."""
+    return values[0] if len(values) == 1 else tuple(values)

@@ -1,0 +1,243 @@
+"""StochasticGPRegressor: the paper's minibatch inference behind scikit-learn's interface."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.utils.validation import check_is_fitted
+
+from orthogp.errors import InputError
+from orthogp.estimators import GPRegressor
+from orthogp.features import Features, resolve_features
+from orthogp.features.spectral import SpectralFeatures
+from orthogp.inference import Domain
+from orthogp.inference.stochastic_fit import StochasticFit, TrainingSettings, train_stochastic
+from orthogp.inference.training import Progress
+from orthogp.kernels import Kernel, resolve_kernel
+from orthogp.validation import check_columns, check_domain, check_inputs, check_rows
+
+# Rows that starting values are learned from, and features for that.
+_START_ROWS, _START_FEATURES = 2000, 201
+# Features by number of columns, if left open.
+_FEATURES = {1: 64, 2: 225, 3: 343}
+_BATCH = 256
+
+
+class StochasticGPRegressor(RegressorMixin, BaseEstimator):
+    """Regression by random batches of rows and random frequencies (section 3.3 of the paper).
+
+    `GPRegressor` solves the same problem from one pass over the rows, without noise, and is the
+    better choice where it serves. This one shows the paper's method, keeps to a memory that does
+    not depend on the number of rows, and is what other likelihoods build on.
+
+    Parameters
+    ----------
+    kernel : str, Kernel or scikit-learn kernel, default "matern32"
+        A name starts from values that a few rows teach, a kernel object from its own.
+    features : str or SpectralFeatures, default "trig"
+        A family with a basis in frequency: "trig", "hermite", "legendre", "chebyshev", "box".
+    num_features : int or "auto"
+        "auto" is 64 in one column.
+    covariance : "dense", "diagonal" or int
+        The form of the covariance of q(u); a number is the rank of its part beside a diagonal.
+        A diagonal one takes far cheaper steps with many features, but far more of them.
+    noise_variance : float, optional
+        To start from.
+    learn : bool, default True
+        Whether kernel, noise variance and band are learned besides q(u).
+    batch_size : int, "auto" or None
+        Rows of a step; "auto" is 256, or all rows if there are fewer; `None` takes all.
+    num_samples : int or "auto"
+        Random frequencies of either set; "auto" takes more while their noise hides the progress.
+    sampler : {"stratified", "independent"}
+    learning_rate : float or callable
+        Adam's, or a schedule from the step to it.
+    natural_step : float or None, default 0.1
+        The size of natural-gradient steps for q(u); `None` leaves q(u) to Adam.
+    max_steps : int
+    domain : (lower, upper), optional
+        A box to cover besides the data.
+    checkpoint : path, optional
+        Where training keeps its state, and a later `fit` with the same settings finds it.
+    verbose : bool, default False
+        Whether to show a line of progress.
+    random_state : int, default 0
+
+    Attributes
+    ----------
+    kernel_, noise_variance_, features_, posterior_
+        The model, in the units of X and y; `posterior_` in standardised units of y.
+    elbo_, elbo_error_ : float
+        The mean of the last block's estimates of the bound, and its standard error.
+    history_ : list of Progress
+    status_ : str
+        Why training ended.
+    """
+
+    n_features_in_: int
+
+    def __init__(
+        self,
+        kernel: str | Kernel | Any = "matern32",
+        *,
+        features: str | Features = "trig",
+        num_features: int | Literal["auto"] = "auto",
+        covariance: str | int = "dense",
+        noise_variance: float | None = None,
+        learn: bool = True,
+        batch_size: int | Literal["auto"] | None = "auto",
+        num_samples: int | Literal["auto"] = "auto",
+        sampler: str = "stratified",
+        learning_rate: float | Callable[[int], Any] = 1e-2,
+        natural_step: float | None = 0.1,
+        max_steps: int = 20_000,
+        domain: tuple[ArrayLike, ArrayLike] | None = None,
+        checkpoint: str | Path | None = None,
+        verbose: bool = False,
+        random_state: int = 0,
+    ) -> None:
+        self.kernel = kernel
+        self.features = features
+        self.num_features = num_features
+        self.covariance = covariance
+        self.noise_variance = noise_variance
+        self.learn = learn
+        self.batch_size = batch_size
+        self.num_samples = num_samples
+        self.sampler = sampler
+        self.learning_rate = learning_rate
+        self.natural_step = natural_step
+        self.max_steps = max_steps
+        self.domain = domain
+        self.checkpoint = checkpoint
+        self.verbose = verbose
+        self.random_state = random_state
+
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
+        """Fit to rows X (n, d) with targets y (n,); both may be mapped from files."""
+        for name in ("batch_size", "num_samples", "num_features"):
+            value = getattr(self, name)
+            if isinstance(value, str) and value != "auto":
+                raise InputError(f'{name} must be a whole number or "auto", got {value!r}.')
+        rows = check_rows(self, X, y, None, reset=True)
+        if rows.y.shape[1] != 1:
+            raise InputError("y must be one target: use GPRegressor for several.")
+        columns = check_columns(resolve_kernel(self.kernel).kernel, rows.X.shape[1])
+        if len(columns) != rows.X.shape[1]:
+            raise InputError("The kernel must act on all columns: leave the others out of X.")
+        targets = rows.y[:, 0]
+        offset, scale = float(np.mean(targets)), float(np.std(targets)) or 1.0
+        kernel, noise_variance = self._start(rows.X, (targets - offset) / scale, scale**2)
+        family = self._family(len(columns))
+        domain = self._domain(rows.X)
+        fit = train_stochastic(
+            rows.X,
+            (targets - offset) / scale,
+            features=family.placed(kernel, domain.lower, domain.upper),
+            kernel=kernel,
+            noise_variance=noise_variance,
+            covariance=self.covariance,
+            learn=("kernel", "noise", "dilation") if self.learn else (),
+            settings=TrainingSettings(
+                batch_size=self._batch(len(targets)),
+                num_samples=None if isinstance(self.num_samples, str) else self.num_samples,
+                sampler=self.sampler,
+                max_steps=self.max_steps,
+                learning_rate=self.learning_rate,
+                natural=self.natural_step,
+                seed=self.random_state,
+                checkpoint=self.checkpoint,
+                progress=partial(_show, len(targets) * np.log(scale)) if self.verbose else None,
+            ),
+        )
+        if self.verbose:
+            sys.stderr.write("\n")
+        self._finish(fit, domain, offset, scale, len(targets))
+        return self
+
+    def _finish(
+        self, fit: StochasticFit, domain: Domain, offset: float, scale: float, num_rows: int
+    ) -> None:
+        self.posterior_ = fit.posterior(domain)
+        self.features_, self.domain_ = fit.features, domain
+        self.target_offset_, self.target_scale_ = offset, scale
+        self.kernel_ = fit.kernel.scaled(scale**2)
+        self.noise_variance_ = fit.noise_variance * scale**2
+        self.history_, self.status_ = fit.history, fit.reason
+        last = fit.history[-1]
+        self.elbo_ = last.elbo - num_rows * float(np.log(scale))
+        self.elbo_error_ = last.standard_error
+
+    def _start(self, X: NDArray, y: NDArray[np.float64], unit: float) -> tuple[Kernel, float]:
+        """Return hyperparameters to start from, in standardised units."""
+        choice = resolve_kernel(self.kernel)
+        given = choice.noise_variance if self.noise_variance is None else self.noise_variance
+        noise_variance = None if given is None else given / unit
+        if not choice.from_name:
+            return choice.kernel.scaled(1 / unit), 0.1 if given is None else given / unit
+        rng = np.random.default_rng(self.random_state)
+        some = np.sort(rng.permutation(len(y))[:_START_ROWS])
+        model = GPRegressor(
+            self.kernel, mean=None, max_features=_START_FEATURES, noise_variance=noise_variance
+        ).fit(X[some], y[some])
+        return model.kernel_, model.noise_variance_
+
+    def _family(self, num_dims: int) -> SpectralFeatures:
+        named = isinstance(self.features, str) and self.num_features == "auto"
+        number = _FEATURES[num_dims] if named else self.num_features
+        family = resolve_features(self.features, number, num_dims)
+        if not isinstance(family, SpectralFeatures):
+            raise InputError(
+                "Stochastic inference samples a basis in frequency: features must be 'trig', "
+                f"'hermite', 'legendre', 'chebyshev', 'box' or such an object, got "
+                f"{self.features!r}."
+            )
+        return family
+
+    def _batch(self, num_rows: int) -> int | None:
+        """Return the batch size, `None` for all rows."""
+        if isinstance(self.batch_size, str):
+            return _BATCH if num_rows > _BATCH else None
+        return self.batch_size
+
+    def _domain(self, X: NDArray) -> Domain:
+        lower, upper = X.min(axis=0).astype(float), X.max(axis=0).astype(float)
+        asked = check_domain(self.domain, X.shape[1])
+        if asked is None:
+            return Domain(lower, upper)
+        return Domain(np.minimum(lower, asked.lower), np.maximum(upper, asked.upper))
+
+    def predict(self, X: ArrayLike, return_std: bool = False, include_noise: bool = False) -> Any:
+        """Return the mean of f at the rows of X, and standard deviations if asked.
+
+        Parameters
+        ----------
+        return_std : bool
+        include_noise : bool
+            For a new observation instead of the function itself.
+        """
+        check_is_fitted(self, "posterior_")
+        found = self.posterior_.predict(check_inputs(self, X))
+        mean = found.mean[:, 0] * self.target_scale_ + self.target_offset_
+        if not return_std:
+            return mean
+        noise = self.posterior_.noise_variance if include_noise else 0.0
+        return mean, np.sqrt(found.variance + noise) * self.target_scale_
+
+
+def _show(jacobian: float, progress: Progress) -> None:
+    """Write one line over the last."""
+    text = (
+        f"\rstep {progress.step:,} of {progress.max_steps:,}: "
+        f"ELBO {progress.elbo - jacobian:,.2f} ± {progress.standard_error:.2g} "
+        f"(T = {progress.num_samples})"
+    )
+    sys.stderr.write(text.ljust(72))
+    sys.stderr.flush()
