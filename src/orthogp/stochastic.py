@@ -19,7 +19,7 @@ from orthogp.features import Features, resolve_features
 from orthogp.features.spectral import SpectralFeatures
 from orthogp.inference import Domain
 from orthogp.inference.stochastic_fit import StochasticFit, TrainingSettings, train_stochastic
-from orthogp.inference.training import Progress
+from orthogp.inference.training_state import Progress
 from orthogp.kernels import Kernel, resolve_kernel
 from orthogp.validation import check_columns, check_domain, check_inputs, check_rows
 
@@ -63,7 +63,7 @@ class StochasticGPRegressor(RegressorMixin, BaseEstimator):
         The size of natural-gradient steps for q(u); `None` leaves q(u) to Adam.
     max_steps : int
     domain : (lower, upper), optional
-        A box to cover besides the data.
+        A box that the features are to cover besides the data.
     checkpoint : path, optional
         Where training keeps its state, and a later `fit` with the same settings finds it.
     verbose : bool, default False
@@ -159,14 +159,11 @@ class StochasticGPRegressor(RegressorMixin, BaseEstimator):
         )
         if self.verbose:
             sys.stderr.write("\n")
-        self._finish(fit, domain, offset, scale, len(targets))
+        self._finish(fit, offset, scale, len(targets))
         return self
 
-    def _finish(
-        self, fit: StochasticFit, domain: Domain, offset: float, scale: float, num_rows: int
-    ) -> None:
-        self.posterior_ = fit.posterior(domain)
-        self.features_, self.domain_ = fit.features, domain
+    def _finish(self, fit: StochasticFit, offset: float, scale: float, num_rows: int) -> None:
+        self.posterior_, self.features_ = fit.posterior(), fit.features
         self.target_offset_, self.target_scale_ = offset, scale
         self.kernel_ = fit.kernel.scaled(scale**2)
         self.noise_variance_ = fit.noise_variance * scale**2

@@ -19,8 +19,9 @@ from orthogp.inference.bounds import titsias_bound
 from orthogp.inference.likelihoods import Bernoulli, Gaussian, Likelihood, Poisson, StudentT
 from orthogp.inference.moments import moments_from_rows
 from orthogp.inference.svgp import SparseVariational, svgp_objective
-from orthogp.inference.training import Batch, TrainingSettings, train
-from orthogp.inference.training import Rows as TrainingRows
+from orthogp.inference.training import train
+from orthogp.inference.training_state import Batch, TrainingSettings
+from orthogp.inference.training_state import Rows as TrainingRows
 from orthogp.inference.variational import DenseNormal, DiagonalNormal, Normal
 from orthogp.kernels import RBF, Kernel, Matern32
 from tests import oracles

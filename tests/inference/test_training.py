@@ -12,7 +12,7 @@ from orthogp.errors import FitWarning
 from orthogp.features import InducingPoints
 from orthogp.features.trig import Trig
 from orthogp.inference.stochastic_fit import StochasticFit, TrainingSettings, train_stochastic
-from orthogp.inference.training import Progress, Rows
+from orthogp.inference.training_state import Progress, Rows
 from orthogp.kernels import RBF, Matern32
 
 NOISE = 0.05
@@ -161,13 +161,42 @@ def test_interrupted_run_resumes_to_the_same_end(problem: Problem, tmp_path: Pat
 
 
 def test_more_samples_are_taken_while_their_noise_hides_the_progress(problem: Problem) -> None:
+    noisy = problem._replace(features=Trig(21, a=30.0))
     fit = train(
-        problem, covariance="diagonal", noise_variance=1e-3, natural=0.3, block=20, max_steps=2000
+        noisy, covariance="diagonal", noise_variance=1e-3, natural=0.3, block=20, max_steps=600
     )
     samples = [entry.num_samples for entry in fit.history]
-    assert samples[0] == 16
-    assert samples[-1] > 16
+    assert samples[0] == 32
+    assert samples[-1] > 32
     assert all(later in (before, 2 * before) for before, later in pairwise(samples))
+
+
+def test_schedules_are_kept_to_the_end_unless_training_may_stop(problem: Problem) -> None:
+    settings = {"covariance": "diagonal", "batch_size": 20, "num_samples": 32, "block": 10}
+    kept, stopped = (
+        train(problem, max_steps=steps, learning_rate=0.05, stop_early=stop, **settings)
+        for steps, stop in ((1500, False), (6000, True))
+    )
+    assert kept.history[-1].step == 1500
+    assert "all 1500 steps" in kept.reason
+    assert stopped.history[-1].step < 6000
+    assert stopped.converged
+
+
+def test_diagonal_natural_steps_survive_features_that_overlap(problem: Problem) -> None:
+    """With 21 such features D⁻¹B has an eigenvalue of 27, and steps of 0.3 alone would diverge."""
+    overlapping = problem._replace(features=Trig(21, a=30.0))
+    fit = train(
+        overlapping,
+        covariance="diagonal",
+        noise_variance=1e-3,
+        natural=0.3,
+        num_samples=64,
+        max_steps=300,
+        block=20,
+    )
+    elbos = [entry.elbo for entry in fit.history]
+    assert max(elbos[5:]) - min(elbos[5:]) < 0.05 * abs(elbos[-1])
 
 
 def test_nan_stops_training_and_keeps_the_last_good_state(problem: Problem) -> None:

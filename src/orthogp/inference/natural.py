@@ -39,7 +39,7 @@ def natural_step(
     """
     q, own = parameters.q, ascent.q
     if isinstance(q, DiagonalNormal):
-        moved = _diagonal_step(q, own, rho, share)
+        moved = _diagonal_step(objective, parameters, ascent, batch, key, rho, share)
     elif isinstance(q, DenseNormal):
         moved = _dense_step(objective, parameters, own, batch, key, rho, share)
     else:
@@ -54,14 +54,30 @@ def natural_step(
 
 
 def _diagonal_step(
-    q: DiagonalNormal, gradient: DiagonalNormal, rho: float | jax.Array, share: jax.Array
+    objective: Any,
+    parameters: Any,
+    ascent: Any,
+    batch: Any,
+    key: jax.Array,
+    rho: float | jax.Array,
+    share: jax.Array,
 ) -> DiagonalNormal:
-    variances = q.variances
+    q, gradient = parameters.q, ascent.q
     # ∂/∂s = (∂/∂ log s)/s. A precision may grow at once by any factor, for the mean would outrun
     # one that lags behind, but noise must not make it negative.
     factor = jnp.maximum(1 - 2 * rho * gradient.log_variances, 0.5)
+    direction = q.variances / factor * gradient.mean
+    # S knows no correlations, and along what features have in common its step is too long, by up
+    # to their number. The bound is quadratic in m: one more value of it tells the best length.
+    here, along = (
+        objective(eqx.tree_at(lambda tree: tree.q.mean, parameters, mean), batch, key)
+        for mean in (q.mean, q.mean + direction)
+    )
+    slope = gradient.mean @ direction
+    curvature = 2 * (slope - (along - here))
+    best = jnp.where(curvature > 0, slope / jnp.maximum(curvature, 1e-300), 1.0)
     return DiagonalNormal(
-        q.mean + share * rho * variances / factor * gradient.mean, q.log_variances - jnp.log(factor)
+        q.mean + share * jnp.minimum(rho, best) * direction, q.log_variances - jnp.log(factor)
     )
 
 

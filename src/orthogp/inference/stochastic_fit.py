@@ -30,7 +30,8 @@ from orthogp.inference.stochastic import (
     gaussian_terms,
     logistic_terms,
 )
-from orthogp.inference.training import Batch, Progress, Rows, Trained, TrainingSettings, train
+from orthogp.inference.training import Trained, train
+from orthogp.inference.training_state import Batch, Progress, Rows, TrainingSettings
 from orthogp.inference.variational import Normal, prior_normal
 from orthogp.kernels import Kernel
 from orthogp.precision import AnyArray, in_double
@@ -121,13 +122,16 @@ class StochasticFit:
     converged: bool
     parameters: Parameters
     model: StochasticModel
-    domain: Domain
+    box: Domain
 
-    def posterior(self, domain: Domain | None = None) -> FamilyPosterior:
-        """Return q(f), its features by deterministic quadrature; variances are never negative."""
+    def posterior(self) -> FamilyPosterior:
+        """Return q(f), its features by deterministic quadrature; variances are never negative.
+
+        Far from the rows the features vanish and q(f) is the prior: it holds everywhere.
+        """
         precision = np.linalg.inv(self.covariance)
         chol = np.asarray(np.linalg.cholesky((precision + precision.T) / 2), dtype=np.float64)
-        middle = np.stack([self.domain.lower, self.domain.upper, np.mean(self.domain, axis=0)])
+        middle = np.stack([self.box.lower, self.box.upper, np.mean(self.box, axis=0)])
         explained = np.sum(self.features.evaluate(self.kernel, middle) ** 2, axis=1)
         residual = float(np.mean(prior_variance(self.kernel) - explained))
         return FamilyPosterior(
@@ -138,7 +142,7 @@ class StochasticFit:
             self.mean[:, None],
             chol,
             max(residual, 0.0),
-            self.domain if domain is None else domain,
+            Domain(np.full(middle.shape[1], -np.inf), np.full(middle.shape[1], np.inf)),
         )
 
     def average_elbo(
@@ -258,7 +262,7 @@ def train_stochastic(
 
 
 @in_double
-def _finished(model: StochasticModel, trained: Trained, domain: Domain) -> StochasticFit:
+def _finished(model: StochasticModel, trained: Trained, box: Domain) -> StochasticFit:
     parameters: Parameters = trained.parameters
     dilation = np.exp(np.asarray(parameters.log_dilation))
     return StochasticFit(
@@ -272,5 +276,5 @@ def _finished(model: StochasticModel, trained: Trained, domain: Domain) -> Stoch
         converged=trained.converged,
         parameters=parameters,
         model=model,
-        domain=domain,
+        box=box,
     )

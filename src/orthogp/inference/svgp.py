@@ -31,7 +31,7 @@ from orthogp.inference.bounds import factorise, unwhiten, whiten
 from orthogp.inference.likelihoods import Gaussian, Likelihood
 from orthogp.inference.moments import moments_from_rows
 from orthogp.inference.parameters import Slot, learned_slots, pack, unpack
-from orthogp.inference.training import Batch, Objective
+from orthogp.inference.training_state import Batch, Objective
 from orthogp.inference.variational import DenseNormal, DiagonalNormal, Normal, prior_normal
 from orthogp.kernels import Kernel
 from orthogp.precision import AnyArray, in_double

@@ -2,121 +2,52 @@ r"""Stochastic ascent of a bound: minibatches, Adam, natural gradients, and when
 
 Steps run in compiled blocks (`lax.scan`), so that Python is not in their loop. After each block the
 mean of its estimates and their standard error are known; training ends when the mean has stopped
-rising by more than its noise, after having lowered the learning rate a few times. Everything random
-follows from the seed and the number of the block, so that a run can be repeated, or interrupted and
-resumed, to the same end.
+rising by more than its noise, after having lowered the learning rate a few times. With natural
+gradients a last phase holds all but q(u) and averages its steps, for q(u) follows moving
+hyperparameters at a distance, and noise keeps it from rest. Everything random follows from the seed
+and the number of the block, so that a run can be repeated, or interrupted and resumed, to the same
+end.
 """
 
 from __future__ import annotations
 
-import json
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 from jax import lax
-from jaxtyping import Float
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from orthogp.errors import FitWarning, InputError
+from orthogp.errors import FitWarning
 from orthogp.inference.natural import natural_step
 from orthogp.inference.threads import one_thread
-from orthogp.precision import AnyArray, in_double
+from orthogp.inference.training_state import (
+    Batch,
+    Objective,
+    Progress,
+    Rows,
+    State,
+    TrainingSettings,
+    keep,
+    restored,
+)
+from orthogp.precision import in_double
 
 # The fewest blocks over which the rise of the estimates is judged, and how often the learning rate
 # falls before training ends.
 _WINDOW = 5
 _DECAYS, _DECAY = 4, 0.3
-# Every so many blocks the noise of the frequencies is measured, with so many draws.
-_MEASURE_EVERY, _DRAWS = 5, 16
-# The largest ratio of that noise, averaged over a block, to the rise over a window.
-_NOISE_TO_PROGRESS = 0.3
+# The share of all steps at which the last phase begins at the latest.
+_LAST_PHASE = 0.9
+# Draws that the noise of the frequencies is measured with.
+_DRAWS = 16
 # Noise of a block's mean, in nats, that is worth no more samples.
 _NEGLIGIBLE = 0.05
-
-
-class Batch(NamedTuple):
-    """Rows of one step."""
-
-    X: Float[AnyArray, "b d"]
-    y: Float[AnyArray, " b"]
-
-
-class Objective(Protocol):
-    """An unbiased estimate of the bound over all rows from a batch of them."""
-
-    def __call__(self, parameters: Any, batch: Batch, key: jax.Array) -> Float[AnyArray, ""]:
-        """Return the estimate, of 64-bit type and differentiable in the parameters."""
-        ...
-
-
-@dataclass(frozen=True)
-class TrainingSettings:
-    """How to train.
-
-    Attributes
-    ----------
-    batch_size : int or None
-        Rows of a step; `None` takes all.
-    num_samples : int or None
-        T, frequencies of either set; `None` starts at the number of features and doubles T while
-        their noise, not that of the batches, hides the progress.
-    sampler : {"stratified", "independent"}
-    max_steps : int
-    learning_rate : float or callable
-        Adam's, or a schedule from the step to it (such as optax offers).
-    natural : float or None
-        Step size of natural gradients for q(u); `None` leaves q(u) to Adam.
-    stop_early : bool
-        Whether to stop when the estimates no longer rise by more than their noise.
-    block : int
-        Steps that are compiled together.
-    seed : int
-    checkpoint : path or None
-        Where the state is kept after every block, and found again by a later run.
-    progress : callable or None
-        Called after each block with a `Progress`.
-    """
-
-    batch_size: int | None = None
-    num_samples: int | None = None
-    sampler: str = "stratified"
-    max_steps: int = 20_000
-    learning_rate: float | Callable[[int], Any] = 1e-2
-    natural: float | None = None
-    stop_early: bool = True
-    block: int = 100
-    seed: int = 0
-    checkpoint: str | Path | None = None
-    progress: Callable[[Progress], object] | None = None
-
-
-class Progress(NamedTuple):
-    """Where training stands after a block: its mean estimate, and the standard error of that."""
-
-    step: int
-    max_steps: int
-    elbo: float
-    standard_error: float
-    num_samples: int
-
-
-class State(eqx.Module):
-    """All that a run needs to go on."""
-
-    parameters: Any
-    optimiser: Any
-    history: list[Progress] = eqx.field(static=True, default_factory=list)
-    num_samples: int = eqx.field(static=True, default=0)
-    decays: int = eqx.field(static=True, default=0)
-    judged: int = eqx.field(static=True, default=0)
 
 
 @dataclass(frozen=True)
@@ -139,34 +70,6 @@ class Trained:
     history: list[Progress] = field(repr=False)
     reason: str
     converged: bool
-
-
-class Rows:
-    """Rows to draw batches from: arrays in memory, or mapped from files."""
-
-    def __init__(self, X: ArrayLike, y: ArrayLike, batch_size: int | None) -> None:
-        self.X, self.y = np.asanyarray(X), np.asanyarray(y)
-        if batch_size is not None:
-            whole = isinstance(batch_size, int | np.integer) and not isinstance(batch_size, bool)
-            if not whole or not 1 <= batch_size <= len(self.y):
-                raise InputError(
-                    f"batch_size must be a whole number between 1 and the {len(self.y)} rows, got "
-                    f"{batch_size!r}."
-                )
-        self.batch_size = batch_size
-
-    def __len__(self) -> int:
-        return len(self.y)
-
-    def batches(self, count: int, rng: np.random.Generator) -> Batch:
-        """Return `count` batches stacked, or all rows once if that is what a batch is."""
-        if self.batch_size is None:
-            return Batch(np.asarray(self.X), np.asarray(self.y))
-        chosen = rng.integers(len(self), size=(count, self.batch_size))
-        # In ascending order files are read forwards; rows of a batch may come in any order.
-        flat, back = np.unique(chosen, return_inverse=True)
-        back = back.reshape(chosen.shape)
-        return Batch(np.asarray(self.X[flat])[back], np.asarray(self.y[flat])[back])
 
 
 @in_double
@@ -193,7 +96,7 @@ def train(
     start = settings.num_samples or first_samples
     parameters = jax.tree.map(jnp.asarray, parameters)
     state = State(parameters, optax.scale_by_adam().init(parameters), num_samples=start)
-    state = _restored(state, settings)
+    state = restored(state, settings)
     # Small factorisations: threads of LAPACK would only wait for each other.
     with one_thread():
         return _train(objective_with, state, rows, settings, most_samples)
@@ -209,9 +112,10 @@ def _train(
     """Run block after block until there is a reason to stop."""
     compiled: _Compiled | None = None
     while True:
-        done = state.history[-1].step if state.history else 0
+        done = state.step
         if done >= settings.max_steps:
             return _ended(state, f"all {settings.max_steps} steps are done", False)
+        state = _in_phase(state, settings)
         if compiled is None or state.num_samples != compiled.num_samples:
             objective = objective_with(state.num_samples)
             compiled = _Compiled(
@@ -223,14 +127,14 @@ def _train(
         rng = np.random.default_rng([settings.seed, done])
         batches = rows.batches(count, rng)
         key = jax.random.key(int(rng.integers(2**31)))
-        rates = _rates(settings, done, count) * _DECAY**state.decays
+        rates, steps = _step_sizes(state, settings, count)
         new_parameters, optimiser, estimates = compiled.run(
             state.parameters,
             state.optimiser,
             batches,
             jax.random.split(key, count),
             rates,
-            (settings.natural or 0.0) * _DECAY**state.decays,
+            steps,
         )
         estimates = np.asarray(estimates)
         if not (np.all(np.isfinite(estimates)) and _finite(new_parameters)):
@@ -243,24 +147,29 @@ def _train(
         step = Progress(
             done + count, settings.max_steps, *_mean_and_error(estimates), state.num_samples
         )
-        state = State(
-            new_parameters,
-            optimiser,
-            [*state.history, step],
-            state.num_samples,
-            state.decays,
-            state.judged,
+        state = state.changed(
+            parameters=new_parameters, optimiser=optimiser, history=[*state.history, step]
         )
         if settings.progress is not None:
             settings.progress(step)
-        if settings.num_samples is None and len(state.history) % _MEASURE_EVERY == 0:
+        stop = False
+        if settings.stop_early and _stalled(state):
             one = Batch(*(part if rows.batch_size is None else part[0] for part in batches))
-            draws = jax.random.split(key, _DRAWS)
-            spread = float(np.std(compiled.noise(state.parameters, one, draws)))
-            state = _with_enough_samples(state, spread, settings.block, most_samples)
-        state, stop = _judged(state)
-        _keep(state, settings)
-        if stop and settings.stop_early:
+            draws = compiled.noise(state.parameters, one, jax.random.split(key, _DRAWS))
+            if settings.num_samples is None and _too_few_samples(
+                state, float(np.std(draws)), settings.block, most_samples
+            ):
+                state = state.changed(num_samples=2 * state.num_samples, judged=len(state.history))
+            else:
+                state = state.changed(decays=state.decays + 1, judged=len(state.history))
+                # With natural gradients there is a last phase to go through.
+                stop = (
+                    state.decays > _DECAYS
+                    if settings.natural is None
+                    else state.last_phase is not None
+                )
+        keep(state, settings)
+        if stop:
             return _ended(state, "the bound no longer rises by more than its noise", True)
 
 
@@ -298,13 +207,11 @@ def _compiled_block(
         return (parameters, optimiser), estimate
 
     @jax.jit
-    def run(parameters, optimiser, batches, keys, rates, rho):
+    def run(parameters, optimiser, batches, keys, rates, steps):
         def one(carry, inputs):
-            if full_batch:
-                return step(carry, (batches, *inputs, rho))
-            return step(carry, (*inputs, rho))
+            return step(carry, (batches, *inputs) if full_batch else inputs)
 
-        inputs = (keys, rates) if full_batch else (batches, keys, rates)
+        inputs = (keys, rates, steps) if full_batch else (batches, keys, rates, steps)
         (parameters, optimiser), estimates = lax.scan(one, (parameters, optimiser), inputs)
         return parameters, optimiser, estimates
 
@@ -321,11 +228,30 @@ def _compiled_noise(objective: Objective) -> Callable:
     return estimates
 
 
-def _rates(settings: TrainingSettings, done: int, count: int) -> NDArray[np.float64]:
-    if callable(settings.learning_rate):
-        schedule = settings.learning_rate
-        return np.array([float(schedule(step)) for step in range(done, done + count)])
-    return np.full(count, float(settings.learning_rate))
+def _in_phase(state: State, settings: TrainingSettings) -> State:
+    """Return the state, in its last phase if that is to begin."""
+    if settings.natural is None or state.last_phase is not None:
+        return state
+    if state.decays > _DECAYS or state.step >= _LAST_PHASE * settings.max_steps:
+        return state.changed(last_phase=state.step, judged=len(state.history))
+    return state
+
+
+def _step_sizes(
+    state: State, settings: TrainingSettings, count: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return Adam's learning rates and the sizes of natural steps, for the next `count` steps."""
+    done = state.step
+    natural = np.full(count, settings.natural or 0.0)
+    if state.last_phase is not None:
+        # Steps of size 1/k are an average.
+        return np.zeros(count), 1 / (1 / natural + np.arange(count) + done - state.last_phase)
+    schedule = settings.learning_rate
+    if callable(schedule):
+        rates = np.array([float(schedule(step)) for step in range(done, done + count)])
+    else:
+        rates = np.full(count, float(schedule))
+    return rates * _DECAY**state.decays, natural
 
 
 # ---------------------------------------------------------------------- judgements
@@ -342,23 +268,12 @@ def _mean_and_error(estimates: NDArray[np.float64]) -> tuple[float, float]:
     return float(np.mean(estimates)), float(np.sqrt(left @ left / (count - 2) / count))
 
 
-def _judged(state: State) -> tuple[State, bool]:
-    """Return the state, its learning rate lowered unless the bound has risen; whether to stop."""
-    blocks = len(state.history) - state.judged
-    if blocks < 2 * _WINDOW:
-        return state, False
+def _stalled(state: State) -> bool:
+    """Return whether the bound has not risen by more than its noise since it was last judged."""
+    if len(state.history) - state.judged < 2 * _WINDOW:
+        return False
     gain, error = _gain(state)
-    if gain > 2 * error:
-        return state, False
-    lowered = State(
-        state.parameters,
-        state.optimiser,
-        state.history,
-        state.num_samples,
-        state.decays + 1,
-        len(state.history),
-    )
-    return lowered, lowered.decays > _DECAYS
+    return gain <= 2 * error
 
 
 def _gain(state: State) -> tuple[float, float]:
@@ -374,23 +289,14 @@ def _gain(state: State) -> tuple[float, float]:
     return float(gain), float(error)
 
 
-def _with_enough_samples(state: State, spread: float, block: int, most: int) -> State:
-    """Return the state with twice the samples if their noise hides the progress."""
-    if len(state.history) - state.judged < 2 * _WINDOW or 2 * state.num_samples > most:
-        return state
-    gain, _ = _gain(state)
+def _too_few_samples(state: State, spread: float, block: int, most: int) -> bool:
+    """Return whether it is the noise of the frequencies that hides the progress.
+
+    `spread` is the standard deviation of an estimate due to them alone.
+    """
     total = state.history[-1].standard_error * np.sqrt(block)
-    allowed = max(_NOISE_TO_PROGRESS * gain, _NEGLIGIBLE)
-    if spread / np.sqrt(block) < allowed or spread**2 < 0.5 * total**2:
-        return state
-    return State(
-        state.parameters,
-        state.optimiser,
-        state.history,
-        2 * state.num_samples,
-        state.decays,
-        state.judged,
-    )
+    matters = spread / np.sqrt(block) > _NEGLIGIBLE and spread**2 > 0.5 * total**2
+    return matters and 2 * state.num_samples <= most
 
 
 def _finite(parameters: Any) -> bool:
@@ -400,49 +306,3 @@ def _finite(parameters: Any) -> bool:
 def _ended(state: State, reason: str, converged: bool) -> Trained:
     parameters = jax.tree.map(np.asarray, state.parameters)
     return Trained(parameters, state.history, reason, converged)
-
-
-# ---------------------------------------------------------------------- to be resumed
-
-
-def _keep(state: State, settings: TrainingSettings) -> None:
-    """Write the state to the checkpoint, whole or not at all."""
-    if settings.checkpoint is None:
-        return
-    path = Path(settings.checkpoint)
-    unfinished = path.with_name(path.name + ".part")
-    header = {
-        "history": state.history,
-        "num_samples": state.num_samples,
-        "decays": state.decays,
-        "judged": state.judged,
-        "seed": settings.seed,
-    }
-    with unfinished.open("wb") as file:
-        file.write((json.dumps(header) + "\n").encode())
-        eqx.tree_serialise_leaves(file, (state.parameters, state.optimiser))
-    unfinished.replace(path)
-
-
-def _restored(fresh: State, settings: TrainingSettings) -> State:
-    """Return the state of the checkpoint if there is one, else the fresh one."""
-    if settings.checkpoint is None or not Path(settings.checkpoint).exists():
-        return fresh
-    with Path(settings.checkpoint).open("rb") as file:
-        header = json.loads(file.readline())
-        if header["seed"] != settings.seed:
-            raise InputError(
-                f"The checkpoint {settings.checkpoint} is of a run with seed {header['seed']}, not "
-                f"{settings.seed}: give that seed, or another path."
-            )
-        try:
-            like = (fresh.parameters, fresh.optimiser)
-            parameters, optimiser = eqx.tree_deserialise_leaves(file, like)
-        except (RuntimeError, ValueError, TypeError, EOFError) as error:
-            raise InputError(
-                f"The checkpoint {settings.checkpoint} is of another model: give another path."
-            ) from error
-    history = [Progress(*entry) for entry in header["history"]]
-    return State(
-        parameters, optimiser, history, header["num_samples"], header["decays"], header["judged"]
-    )

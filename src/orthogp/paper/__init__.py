@@ -1,0 +1,1 @@
+"""The experiments of "Variational Orthogonal Features", run from the command line."""
