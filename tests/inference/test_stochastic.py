@@ -37,15 +37,17 @@ from orthogp.kernels import RBF, Kernel, Matern32, Matern52
 
 pytestmark = pytest.mark.usefixtures("double")
 
+slow = pytest.mark.slow
+
 FAMILIES = [
     Trig(11, a=8.0),
-    Trig(10, a=8.0),
-    Trig(1, a=8.0),
     Hermite(9, r=0.5),
-    Polynomial(9, "legendre", a=6.0),
     Polynomial(9, "chebyshev", a=6.0),
-    Polynomial(8, "laguerre", a=2.0),
-    Box(9, width=1.5),
+    pytest.param(Trig(10, a=8.0), marks=slow),
+    pytest.param(Trig(1, a=8.0), marks=slow),
+    pytest.param(Polynomial(9, "legendre", a=6.0), marks=slow),
+    pytest.param(Polynomial(8, "laguerre", a=2.0), marks=slow),
+    pytest.param(Box(9, width=1.5), marks=slow),
 ]
 
 
@@ -124,6 +126,10 @@ def test_two_columns_are_those_written_out(sampler: Any) -> None:
 # ---------------------------------------------------------------------- unbiased
 
 
+TRIG, HERMITE = Trig(7, a=6.0), Hermite(6, r=0.6)
+MATERN, SMOOTH = Matern32(variance=1.2, lengthscale=0.5), RBF(lengthscale=0.4)
+
+
 class Parameters(eqx.Module):
     q: Normal
     kernel: Kernel
@@ -174,9 +180,19 @@ def z_scores(estimate: Callable, exact: Callable, parameters: Any, draws: int) -
     return float(np.max(np.abs(z))), int(moving.sum())
 
 
-@pytest.mark.parametrize("covariance", ["dense", "diagonal"])
-@pytest.mark.parametrize("kernel", [Matern32(variance=1.2, lengthscale=0.5), RBF(lengthscale=0.4)])
-@pytest.mark.parametrize("family", [Trig(7, a=6.0), Hermite(6, r=0.6)], ids=repr)
+@pytest.mark.parametrize(
+    ("family", "kernel", "covariance"),
+    [
+        (TRIG, MATERN, "dense"),
+        (TRIG, SMOOTH, "diagonal"),
+        (HERMITE, SMOOTH, "dense"),
+        (HERMITE, MATERN, "diagonal"),
+        pytest.param(TRIG, SMOOTH, "dense", marks=slow),
+        pytest.param(TRIG, MATERN, "diagonal", marks=slow),
+        pytest.param(HERMITE, MATERN, "dense", marks=slow),
+        pytest.param(HERMITE, SMOOTH, "diagonal", marks=slow),
+    ],
+)
 def test_value_and_gradients_are_unbiased(
     family: SpectralFeatures, kernel: Kernel, covariance: str
 ) -> None:
@@ -241,13 +257,16 @@ def figure_two_at_the_optimum() -> tuple[Any, ...]:
 @pytest.mark.parametrize(
     ("sampler", "num_samples", "stated"),
     [
-        ("stratified", 31, 53.0),
         ("stratified", 62, 5.7),
-        ("stratified", 100, 2.4),
         ("stratified", 200, 0.54),
-        ("stratified", 400, 0.14),
-        ("independent", 31, 9100.0),
         ("independent", 100, 5000.0),
+        pytest.param("stratified", 31, 53.0, marks=slow),
+        pytest.param("stratified", 100, 2.4, marks=slow),
+        pytest.param("stratified", 400, 0.14, marks=slow),
+        pytest.param("stratified", 800, 0.034, marks=slow),
+        pytest.param("independent", 31, 9100.0, marks=slow),
+        pytest.param("independent", 62, 6900.0, marks=slow),
+        pytest.param("independent", 200, 3500.0, marks=slow),
     ],
 )
 def test_noise_is_that_of_the_table(sampler: Any, num_samples: int, stated: float) -> None:

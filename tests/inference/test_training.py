@@ -80,6 +80,7 @@ def test_natural_gradients_reach_the_optimum_and_stop(problem: Problem, covarian
     np.testing.assert_allclose(np.diag(fit.covariance), np.diag(S), rtol=0.2)
 
 
+@pytest.mark.slow
 def test_minibatches_with_adam_approach_the_optimum(problem: Problem) -> None:
     fit = train(
         problem,
@@ -95,6 +96,7 @@ def test_minibatches_with_adam_approach_the_optimum(problem: Problem) -> None:
     assert bound - 2 < value < bound + 0.1
 
 
+@pytest.mark.slow
 def test_low_rank_lies_between_diagonal_and_dense(problem: Problem) -> None:
     fit = train(problem, covariance=4, num_samples=32, max_steps=1500, learning_rate=0.03)
     value, error = fit.average_elbo(problem.X, problem.y, num_samples=256, repeats=50)
@@ -160,6 +162,7 @@ def test_interrupted_run_resumes_to_the_same_end(problem: Problem, tmp_path: Pat
         train(problem, max_steps=100, checkpoint=path, covariance="diagonal", **settings)
 
 
+@pytest.mark.slow
 def test_more_samples_are_taken_while_their_noise_hides_the_progress(problem: Problem) -> None:
     noisy = problem._replace(features=Trig(21, a=30.0))
     fit = train(
@@ -171,6 +174,7 @@ def test_more_samples_are_taken_while_their_noise_hides_the_progress(problem: Pr
     assert all(later in (before, 2 * before) for before, later in pairwise(samples))
 
 
+@pytest.mark.slow
 def test_without_stopping_all_steps_are_taken_with_the_samples_given(problem: Problem) -> None:
     settings = {"natural": 0.3, "block": 10, "num_samples": 64, "max_steps": 1500}
     kept, stopped = (train(problem, stop_early=stop, **settings) for stop in (False, True))

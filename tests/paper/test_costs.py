@@ -27,6 +27,7 @@ def test_power_law_is_recovered() -> None:
 # ---------------------------------------------------------------------- complexity
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", complexity.METHODS)
 def test_step_has_a_gradient_in_all_that_is_learned(method: str) -> None:
     step = complexity.compile_step(method, Size(8, 16, 20))
@@ -40,6 +41,7 @@ def test_step_has_a_gradient_in_all_that_is_learned(method: str) -> None:
     assert step.temporary_bytes > 0
 
 
+@pytest.mark.slow
 def test_diagonal_step_never_holds_a_matrix_of_features() -> None:
     few, many = (
         complexity.compile_step("diagonal", Size(m, 16, 20)).temporary_bytes for m in (100, 1000)

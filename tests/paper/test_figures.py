@@ -157,6 +157,7 @@ def test_bimodal_inputs_are_two_gaussians() -> None:
     assert np.var(right) == pytest.approx(0.5, abs=0.03)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("trained")
 def test_figure3_on_few_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = figure3.Plan(
@@ -212,6 +213,7 @@ def test_exact_likelihood_of_figure3_is_a_maximum() -> None:
 # ---------------------------------------------------------------------- training
 
 
+@pytest.mark.slow
 def test_training_raises_the_bound_and_averages_its_estimates() -> None:
     data = figure2.draw_data()
     features = figure2.trig(5, 3.0)

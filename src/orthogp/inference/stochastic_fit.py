@@ -210,8 +210,7 @@ def train_stochastic(
         To start from, in place of the prior.
     """
     settings = TrainingSettings() if settings is None else settings
-    if settings.num_samples is not None:
-        check_samples(settings.num_samples, settings.sampler)
+    check_samples(2 if settings.num_samples is None else settings.num_samples, settings.sampler)
     unknown = set(learn) - {"kernel", "noise", "dilation"}
     if unknown:
         raise InputError(
