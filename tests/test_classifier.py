@@ -60,6 +60,7 @@ def test_learned_model_has_nearly_the_log_loss_of_the_truth(fitted):
     assert np.mean(np.abs(model.predict_proba(X_new)[:, 1] - p_new)) < 0.04
 
 
+@pytest.mark.slow
 def test_learning_raises_the_bound_above_that_of_other_hyperparameters(fitted):
     X, y, _, model = fitted
     for variance, lengthscale in ((1.0, 1.0), (3.0, 0.5), (1.0, 0.2)):
@@ -88,6 +89,7 @@ def test_without_signal_the_probability_is_the_share_of_the_class():
     np.testing.assert_allclose(p, 0.1, atol=0.04)
 
 
+@pytest.mark.slow
 def test_mean_function_takes_up_what_the_kernel_cannot():
     rng = np.random.default_rng(0)
     X = rng.uniform(0, 1, (800, 1))
@@ -143,6 +145,7 @@ def test_labels_of_any_type_are_sorted_and_returned(labels, kind):
     np.testing.assert_array_equal(model.predict(X), expected)
 
 
+@pytest.mark.slow
 def test_several_classes_are_each_told_from_all_others(three_classes):
     X, y, model = three_classes
     assert model.score(X, y) > 0.95
@@ -270,6 +273,7 @@ def test_max_seconds_stops_learning_at_a_usable_model():
     assert np.mean(np.abs(model.predict_proba(X)[:, 1] - p)) < 0.15
 
 
+@pytest.mark.slow
 def test_units_of_the_inputs_do_not_matter(fitted):
     X, y, _, model = fitted
     moved = GPClassifier("rbf", n_jobs=1).fit(1e4 * X + 3e5, y)

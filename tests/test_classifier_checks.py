@@ -1,6 +1,7 @@
 """scikit-learn's own checks of classifiers."""
 
 import numpy as np
+import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from orthogp.classifier import GPClassifier
@@ -11,6 +12,7 @@ from orthogp.kernels import RBF
 FIRST_COLUMN = GPClassifier(RBF(20.0, 0.5).on(0), learn=False, max_features=49, n_jobs=1)
 
 
+@pytest.mark.slow
 @parametrize_with_checks(
     [FIRST_COLUMN],
     expected_failed_checks=lambda estimator: {

@@ -34,6 +34,7 @@ def numbers(pattern: str, text: str) -> list[float]:
     return [float(number) for number in ([found] if isinstance(found, str) else found)]
 
 
+@pytest.mark.slow
 def test_plots_are_written_and_named(text: str, out: Path) -> None:
     names = ["orthogp_co2.png", "orthogp_rows.png"]
     assert sorted(path.name for path in out.iterdir()) == names
@@ -49,6 +50,7 @@ def test_plots_are_written_and_named(text: str, out: Path) -> None:
         assert len(np.unique(colours)) > 100
 
 
+@pytest.mark.slow
 def test_co2_forecast_is_sane(text: str) -> None:
     rmse, coverage = numbers(r"with RMSE (\S+) ppm; (\d+)% of them", text)
     # The last value carried on gives 6.0 ppm.
@@ -60,6 +62,7 @@ def test_co2_forecast_is_sane(text: str) -> None:
     assert 2 < half_width < 10
 
 
+@pytest.mark.slow
 def test_many_rows_are_fitted_to_the_truth(text: str) -> None:
     rmse, coverage = numbers(r"function itself: RMSE (\S+); (\d+)% of it", text)
     # A tenth of the noise: 20,000 rows share some 250 degrees of freedom.
@@ -72,6 +75,7 @@ def test_many_rows_are_fitted_to_the_truth(text: str) -> None:
     assert noise_sd == pytest.approx(NOISE_SD, rel=0.03)
 
 
+@pytest.mark.slow
 def test_text_fits_a_terminal_apart_from_the_summaries(text: str) -> None:
     own = [line for line in text.splitlines() if not line.startswith((" ", "Plot:"))]
     assert max(map(len, own)) <= 80
@@ -104,6 +108,7 @@ def test_score() -> None:
     assert score.rmse == pytest.approx(np.sqrt((2 * 1.9**2 + 2.1**2) / 4))
 
 
+@pytest.mark.slow
 def test_partial_fit_does_not_lose_what_was_learned() -> None:
     """More weeks are learned from where the fit ended, not from another maximum of the bound."""
     X, y = (column[::4] for column in load_co2())

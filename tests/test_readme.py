@@ -13,8 +13,17 @@ ROOT = Path(__file__).parents[1]
 @pytest.mark.parametrize("page", ["README.md", "docs/families.md"])
 def test_first_example_prints_what_the_page_shows(page):
     before, shown = (ROOT / page).read_text(encoding="utf-8").split("```text\n")[:2]
-    shown = shown.split("```")[0]
     code = "\n".join(re.findall(r"```python\n(.*?)```", before, re.DOTALL))
+    check(code, shown.split("```")[0], page)
+
+
+def test_classifier_prints_what_the_page_shows():
+    _, between, shown = (ROOT / "README.md").read_text(encoding="utf-8").split("```text\n")[:3]
+    code = re.findall(r"```python\n(.*?)```", between, re.DOTALL)[-1]
+    check(code, shown.split("```")[0], "README.md")
+
+
+def check(code, shown, page):
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         exec(compile(code, page, "exec"), {"__name__": "page"})

@@ -18,6 +18,7 @@ def rows() -> tuple[np.ndarray, np.ndarray]:
     return X, y
 
 
+@pytest.mark.slow
 def test_fit_agrees_with_the_one_from_a_pass_over_the_rows(
     rows: tuple[np.ndarray, np.ndarray], capsys: pytest.CaptureFixture
 ) -> None:

@@ -183,6 +183,7 @@ def test_learning_goes_up_from_step_to_step(monkeypatch):
     assert values[0][1] > values[0][0] + 1
 
 
+@pytest.mark.slow
 def test_gradient_is_the_difference_of_converged_bounds(monkeypatch):
     monkeypatch.setattr(classification, "CONVERGED", 1e-12)
     monkeypatch.setattr(classification, "_SHARE", 0.0)
@@ -253,6 +254,7 @@ def test_posterior_of_the_fit_belongs_to_its_sites(learn):
     assert f"{fit.features.num_features} features" in fit.status
 
 
+@pytest.mark.slow
 def test_start_far_off_ends_where_a_good_one_does():
     rows = make_labels(400)
     fits = [
@@ -263,6 +265,7 @@ def test_start_far_off_ends_where_a_good_one_does():
         assert fit.elbo.total == pytest.approx(fits[0].elbo.total, abs=0.1)
 
 
+@pytest.mark.slow
 def test_best_of_several_kernels_is_taken():
     rows = make_labels(200)
     kernels = [RBF(1e-3, [1.0]).fix(), RBF(5.0, [0.5]).fix(), RBF(5.0, [0.01]).fix()]
@@ -270,6 +273,7 @@ def test_best_of_several_kernels_is_taken():
     np.testing.assert_allclose(float(fit.kernel.parameters()["lengthscale"][0]), 0.5)
 
 
+@pytest.mark.slow
 def test_scarce_features_get_a_shorter_period(monkeypatch):
     rows = make_labels(600, 2)
     kernel = Matern32(4.0, [1.2, 1.2])

@@ -223,6 +223,7 @@ def value_and_gradient(num_rows: int) -> Objective:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("likelihood", [Gaussian(-1.0), Bernoulli()])
 def test_batches_of_a_partition_average_to_all_rows(likelihood: Likelihood, double: None) -> None:
     model, rows = make_problem(2, likelihood, "dense")
@@ -236,6 +237,7 @@ def test_batches_of_a_partition_average_to_all_rows(likelihood: Likelihood, doub
         np.testing.assert_allclose(got, wanted, rtol=1e-10, atol=1e-10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("likelihood", "covariance"),
     [(Gaussian(-1.0), "diagonal"), (Bernoulli(), "dense"), (StudentT(-1.0), "dense")],
@@ -269,6 +271,7 @@ def test_fixed_parameters_and_the_template_do_not_move(double: None) -> None:
     assert float(moved.kernel.parameters()["lengthscale"]) == pytest.approx(0.8, rel=1e-15)
 
 
+@pytest.mark.slow
 def test_crowded_points_have_finite_values_and_gradients(double: None) -> None:
     # K_uu is singular in double precision, and two of the points are the same.
     model, rows = make_problem(1, Bernoulli(), "diagonal", RBF(1.3, 2.0))
@@ -384,6 +387,7 @@ def dense_classifier(seed: int, num_rows: int) -> DenseClassifier:
     return DenseClassifier(lambda lag: oracles.matern32(lag, 4.0, 0.8), make_labels(seed, num_rows))
 
 
+@pytest.mark.slow
 def test_best_bernoulli_bound_and_predictions_are_the_dense_ones(double: None) -> None:
     rows, new = make_labels(0, 30), make_labels(1, 400)
     # With points at all rows nothing is lost by sparsity.
@@ -413,6 +417,7 @@ def test_best_bernoulli_bound_and_predictions_are_the_dense_ones(double: None) -
     assert losses[0] == pytest.approx(losses[1], abs=1e-4)
 
 
+@pytest.mark.slow
 def test_training_by_minibatches_learns_to_classify(double: None) -> None:
     rows, new = make_labels(0, NUM_LABELS), make_labels(1, 1000)
     model = SparseVariational.from_rows(

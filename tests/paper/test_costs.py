@@ -51,6 +51,7 @@ def test_diagonal_step_never_holds_a_matrix_of_features() -> None:
     assert many < 10 * few
 
 
+@pytest.mark.slow
 def test_complexity_measures_every_size_once(tmp_path: Path, monkeypatch) -> None:
     compiled = []
 
@@ -75,6 +76,7 @@ def test_complexity_measures_every_size_once(tmp_path: Path, monkeypatch) -> Non
 # ---------------------------------------------------------------------- noise
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sampler", noise.SAMPLERS)
 def test_estimates_vary_around_the_bound(sampler: noise.Sampler) -> None:
     data = draw_data()
@@ -114,6 +116,7 @@ def test_rule_is_where_the_deviation_falls_to_its_target() -> None:
     assert "1% of the slack at T = 2.5 M^0.8" in str(rule)
 
 
+@pytest.mark.slow
 def test_noise_is_measured_and_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def stub(q, data, sampler, num_samples, repeats, seed) -> np.ndarray:
         scale = 400 / num_samples if sampler == "stratified" else 5000

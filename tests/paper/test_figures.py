@@ -73,6 +73,7 @@ def test_rows_of_figure2() -> None:
     np.testing.assert_allclose(found, y, atol=1e-7)
 
 
+@pytest.mark.slow
 def test_best_a_is_better_than_its_neighbours() -> None:
     data = figure2.draw_data()
     a = figure2.best_a(data, 31, "dense")
@@ -98,6 +99,7 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(figure3, "train", stub)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("trained")
 def test_figure2_writes_bounds_and_curves(tmp_path: Path) -> None:
     plan = figure2.Plan(num_features=11, trained=(figure2.BEST,), num_shown=21)
@@ -192,6 +194,7 @@ def test_figure3_on_few_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert all(row["elbo_from_fewer_features"] != "nan" for row in longer)
 
 
+@pytest.mark.slow
 def test_exact_likelihood_of_figure3_is_a_maximum() -> None:
     x, y = draw_data("uniform, sd 3", 60, 0)
     row = figure3.learn_exact(x, y)

@@ -63,6 +63,7 @@ def test_bound_and_gradient(name: str, covariance: Covariance) -> None:
     np.testing.assert_allclose(gradient, differences, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_search_ends_where_the_gradient_vanishes() -> None:
     objective = CollapsedObjective(TracedHermite(COUNT), "dense", X, Y)
     found = objective.learn(START)
@@ -78,6 +79,7 @@ def test_parameter_at_its_limit_is_reported() -> None:
     assert objective.learn(START).at_limit
 
 
+@pytest.mark.slow
 def test_pair_of_searches_keeps_what_must_hold() -> None:
     objectives = [
         CollapsedObjective(TracedHermite(COUNT), covariance, X, Y)
@@ -115,6 +117,7 @@ class Recorded:
         return self.end
 
 
+@pytest.mark.slow
 def test_each_search_begins_from_the_other_s_end_too() -> None:
     dense = Recorded(START._replace(variance=1.5), 2.0)
     diagonal = Recorded(START._replace(variance=2.5), 3.0)
