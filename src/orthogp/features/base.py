@@ -181,3 +181,14 @@ def check_scale(value: ArrayLike | None, name: str) -> NDArray[np.float64] | Non
             f"{name} must be positive and finite, one number or one per column, got {value!r}."
         )
     return array
+
+
+def per_column(values: ArrayLike, num_dims: int, name: str) -> NDArray[np.float64]:
+    """Return one number per column, or raise `FeatureError`."""
+    array = np.asarray(values, dtype=np.float64)
+    if array.ndim and array.shape != (num_dims,):
+        raise FeatureError(
+            f"The features have a {name} for {array.size} columns, but act on {num_dims}: give one "
+            "number, or one per column."
+        )
+    return np.broadcast_to(array, (num_dims,))

@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 
 from orthogp.errors import FeatureError
 from orthogp.features.additive import for_kernel
-from orthogp.features.base import Features, as_rows, check_count, prior_variance
+from orthogp.features.base import Features, as_rows, check_count, per_column, prior_variance
 from orthogp.features.masses import spectral_densities
 from orthogp.features.orders import (
     correlation_lengths,
@@ -244,7 +244,7 @@ class SpectralFeatures(Features):
         if lattice is not None:
             centre = lattice.centre
         elif self.centre is not None:
-            centre = _per_column(self.centre, num_dims, "centre")
+            centre = per_column(self.centre, num_dims, "centre")
         else:
             centre = (lower + upper) / 2
         features = replace(self, centre=centre)
@@ -258,7 +258,7 @@ class SpectralFeatures(Features):
             orders = choose(self.num_features, width / length, most)
             features = replace(features, num_features=len(orders), orders=orders)
         if self.dilation is not None:
-            given = features.dilated(_per_column(self.dilation, num_dims, "dilation"))
+            given = features.dilated(per_column(self.dilation, num_dims, "dilation"))
             return given._within(lattice)._fit_on(lattice)
         counts = np.max(np.array(features.orders), axis=0) + 1
         guess = self.guess(counts, width, length)
@@ -393,14 +393,3 @@ class SpectralFeatures(Features):
             fine = self.on(finer).evaluate(kernel, points)
             worst += float(np.max(np.abs(fine - coarse)))
         return worst / np.sqrt(prior_variance(kernel))
-
-
-def _per_column(values: Any, num_dims: int, name: str) -> NDArray[np.float64]:
-    """Return one number per column, or raise `FeatureError`."""
-    array = np.asarray(values, dtype=np.float64)
-    if array.ndim and array.shape != (num_dims,):
-        raise FeatureError(
-            f"The features have a {name} for {array.size} columns, but act on {num_dims}: give one "
-            "number, or one per column."
-        )
-    return np.broadcast_to(array, (num_dims,))

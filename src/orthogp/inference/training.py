@@ -14,6 +14,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -36,7 +37,7 @@ from orthogp.inference.training_state import (
     keep,
     restored,
 )
-from orthogp.precision import in_double
+from orthogp.precision import AnyArray, in_double
 
 # The fewest blocks over which the rise of the estimates is judged, and how often the learning rate
 # falls before training ends.
@@ -155,19 +156,8 @@ def _train(
         stop = False
         if settings.stop_early and _stalled(state):
             one = Batch(*(part if rows.batch_size is None else part[0] for part in batches))
-            draws = compiled.noise(state.parameters, one, jax.random.split(key, _DRAWS))
-            if settings.num_samples is None and _too_few_samples(
-                state, float(np.std(draws)), settings.block, most_samples
-            ):
-                state = state.changed(num_samples=2 * state.num_samples, judged=len(state.history))
-            else:
-                state = state.changed(decays=state.decays + 1, judged=len(state.history))
-                # With natural gradients there is a last phase to go through.
-                stop = (
-                    state.decays > _DECAYS
-                    if settings.natural is None
-                    else state.last_phase is not None
-                )
+            noise = partial(compiled.noise, state.parameters, one, jax.random.split(key, _DRAWS))
+            state, stop = _judged(state, settings, noise, most_samples)
         keep(state, settings)
         if stop:
             return _ended(state, "the bound no longer rises by more than its noise", True)
@@ -274,6 +264,25 @@ def _stalled(state: State) -> bool:
         return False
     gain, error = _gain(state)
     return gain <= 2 * error
+
+
+def _judged(
+    state: State, settings: TrainingSettings, noise: Callable[[], AnyArray], most: int
+) -> tuple[State, bool]:
+    """Return the state of a run that has stalled, with more samples or smaller steps.
+
+    And whether to stop: with natural gradients after the last phase, else after some lowerings of
+    the learning rate.
+    """
+    state = state.changed(judged=len(state.history))
+    if settings.num_samples is None:
+        spread = float(np.std(noise()))
+        if _too_few_samples(state, spread, settings.block, most):
+            return state.changed(num_samples=2 * state.num_samples), False
+    lowered = state.changed(decays=state.decays + 1)
+    if settings.natural is None:
+        return lowered, lowered.decays > _DECAYS
+    return lowered, state.last_phase is not None
 
 
 def _gain(state: State) -> tuple[float, float]:
