@@ -42,6 +42,7 @@ def test_fit_agrees_with_the_one_from_a_pass_over_the_rows(
     assert far_std[0] ** 2 == pytest.approx(float(model.kernel_.variance), rel=1e-6)
 
 
+@pytest.mark.slow
 def test_rows_may_be_mapped_from_files(rows: tuple[np.ndarray, np.ndarray], tmp_path: Path) -> None:
     X, y = rows
     np.save(tmp_path / "X.npy", X)

@@ -83,28 +83,30 @@ def written_out(
     return np.where(family.odd(orders), np.sin(phases) @ psi.T, np.cos(phases) @ psi.T)
 
 
+@pytest.mark.parametrize("num_samples", [5, pytest.param(16, marks=slow)])
 @pytest.mark.parametrize("sampler", ["stratified", "independent"])
 @pytest.mark.parametrize("family", [*FAMILIES, Wavelets(7, a=8.0)], ids=repr)
-def test_estimates_are_those_written_out(family: SpectralFeatures, sampler: Any) -> None:
+def test_estimates_are_those_written_out(
+    family: SpectralFeatures, sampler: Any, num_samples: int
+) -> None:
     rng = np.random.default_rng(0)
     X = rng.uniform(-2, 1, (7, 1))
     kernel = Matern52(variance=1.3, lengthscale=0.4)
     family = family.placed(kernel, X.min(axis=0), X.max(axis=0))
-    for num_samples in (5, 16):
-        pair = draw_pair(family, num_samples, sampler, jax.random.key(num_samples))
-        Phi, other = (
-            written_out(family, kernel, X, np.asarray(s.u), np.asarray(s.weights)) for s in pair
-        )
-        for q in some_normals(family.num_features, rng):
-            found = estimate_marginals(family, kernel, q, X, *pair, sampler)
-            np.testing.assert_allclose(found.first, Phi @ q.mean, rtol=0, atol=1e-10)
-            np.testing.assert_allclose(found.second, other @ q.mean, rtol=0, atol=1e-10)
-            D = np.asarray(q.covariance()) - np.eye(family.num_features)
-            form = 1.3 + np.einsum("nm,mk,nk->n", Phi, D, other)
-            np.testing.assert_allclose(found.variance, form, rtol=0, atol=1e-9)
+    pair = draw_pair(family, num_samples, sampler, jax.random.key(num_samples))
+    Phi, other = (
+        written_out(family, kernel, X, np.asarray(s.u), np.asarray(s.weights)) for s in pair
+    )
+    for q in some_normals(family.num_features, rng):
+        found = estimate_marginals(family, kernel, q, X, *pair, sampler)
+        np.testing.assert_allclose(found.first, Phi @ q.mean, rtol=0, atol=1e-10)
+        np.testing.assert_allclose(found.second, other @ q.mean, rtol=0, atol=1e-10)
+        D = np.asarray(q.covariance()) - np.eye(family.num_features)
+        form = 1.3 + np.einsum("nm,mk,nk->n", Phi, D, other)
+        np.testing.assert_allclose(found.variance, form, rtol=0, atol=1e-9)
 
 
-@pytest.mark.parametrize("sampler", ["stratified", "independent"])
+@pytest.mark.parametrize("sampler", ["stratified", pytest.param("independent", marks=slow)])
 def test_two_columns_are_those_written_out(sampler: Any) -> None:
     rng = np.random.default_rng(1)
     X = rng.uniform(-1, 1, (5, 2))
@@ -185,8 +187,8 @@ def z_scores(estimate: Callable, exact: Callable, parameters: Any, draws: int) -
     [
         (TRIG, MATERN, "dense"),
         (TRIG, SMOOTH, "diagonal"),
-        (HERMITE, SMOOTH, "dense"),
         (HERMITE, MATERN, "diagonal"),
+        pytest.param(HERMITE, SMOOTH, "dense", marks=slow),
         pytest.param(TRIG, SMOOTH, "dense", marks=slow),
         pytest.param(TRIG, MATERN, "diagonal", marks=slow),
         pytest.param(HERMITE, MATERN, "dense", marks=slow),

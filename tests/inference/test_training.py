@@ -66,7 +66,7 @@ def optimum(problem: Problem, diagonal: bool) -> tuple[np.ndarray, np.ndarray, f
     return mean, S, fit - divergence
 
 
-@pytest.mark.parametrize("covariance", ["dense", "diagonal"])
+@pytest.mark.parametrize("covariance", ["diagonal", pytest.param("dense", marks=pytest.mark.slow)])
 def test_natural_gradients_reach_the_optimum_and_stop(problem: Problem, covariance: str) -> None:
     fit = train(
         problem, covariance=covariance, natural=0.3, num_samples=64, max_steps=4000, block=20
@@ -128,6 +128,7 @@ def test_hyperparameters_and_dilation_are_learned(problem: Problem) -> None:
     assert float(only_noise.kernel.lengthscale) == pytest.approx(0.6, abs=1e-15)
 
 
+@pytest.mark.slow
 def test_posterior_is_that_of_the_learned_distribution(problem: Problem) -> None:
     fit = train(problem, natural=0.3, num_samples=64, max_steps=300)
     X = np.linspace(-0.9, 0.9, 17)[:, None]
@@ -252,6 +253,7 @@ def test_other_bad_input_is_refused(problem: Problem) -> None:
         train_stochastic(problem.X, problem.y, features=InducingPoints(5), kernel=RBF())  # pyright: ignore
 
 
+@pytest.mark.slow
 def test_logistic_training_approaches_the_best_polya_gamma_bound() -> None:
     """Against coordinate ascent on sites and q(u), by dense linear algebra."""
     rng = np.random.default_rng(2)
