@@ -14,7 +14,7 @@ from sklearn.metrics import log_loss
 
 from orthogp.classifier import GPClassifier
 from orthogp.errors import FitWarning, InputError, KernelError, OutOfDomainWarning
-from orthogp.inference.polya_gamma import mean_logistic
+from orthogp.inference.logistic import mean_logistic
 from orthogp.kernels import RBF
 
 

@@ -17,9 +17,10 @@ from orthogp.classifier_report import summarise_classifier
 from orthogp.errors import InputError, KernelError, OutOfDomainWarning, check_finite
 from orthogp.inference import Domain
 from orthogp.inference.label_starts import label_kernels
+from orthogp.inference.logistic import mean_log_odds, mean_logistic
 from orthogp.inference.logistic_fitting import LogisticFit, LogisticFitter
-from orthogp.inference.polya_gamma import LabelledRows, mean_log_odds, mean_logistic
 from orthogp.inference.settings import FitSettings
+from orthogp.inference.sites import LabelledRows
 from orthogp.inference.starts import starts_for_kernel, starts_for_name
 from orthogp.inference.threads import one_thread
 from orthogp.kernels import Kernel, resolve_kernel

@@ -1,21 +1,22 @@
 r"""Logistic classification with lattice features: sites and hyperparameters at a fixed feature set.
 
-For given sites the model is a regression (see `orthogp.inference.polya_gamma`), whose one-pass
-tightened bound over N rows, with d the prior variance that the features leave out, is
+For given sites the model is a regression (see `orthogp.inference.sites`), whose one-pass tightened
+bound over N rows, with d the prior variance that the features leave out, is
 
-    L = ½ bᵀB⁻¹b − ½ log|B| − (N/2) log(1 + d Σθ_n/N) + Σ (θ_n c_n²/2 − log 2cosh(c_n/2))
+    log Z = ½ bᵀB⁻¹b − ½ log|B| − (N/2) log(1 + d Στ_n/N) + const,     B = I + Σ τ_n φ_nφ_nᵀ
 
-It is largest in the tilts where c_n² = E f̂_n² + d/(1 + d Σθ_n/N), f̂ being the part of f that the
-features see. Putting the right-hand side's present value for c_n² never lowers L: the convex third
-term lies above its tangent, with which that value is the exact maximum. One such update is one pass
-over the rows.
+under a posterior that has, of what the features leave out, the variance d/(1 + d Στ_n/N) at each
+row. The bound L on log p(y) replaces each Gaussian factor by the likelihood that it stands for, and
+the marginals of that posterior say which sites would be better. One such update is one pass over
+the rows. With Pólya-Gamma's sites it never lowers L: the third term of log Z, convex in the
+precisions, lies above its tangent, with which the updated tilts are the exact maximum.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,10 +24,12 @@ from numpy.typing import NDArray
 from orthogp.features import Lattice
 from orthogp.inference.bounds import Bound, one_pass_bound, titsias_bound
 from orthogp.inference.domain import Domain
+from orthogp.inference.logistic_sites import LogisticSites, ShorterSteps
 from orthogp.inference.objective import LatticeObjective
 from orthogp.inference.parameters import learned_slots, unpack
-from orthogp.inference.polya_gamma import Sites
+from orthogp.inference.polya_gamma import Extrapolation
 from orthogp.inference.posterior import Posterior
+from orthogp.inference.sites import Marginals, Proposals, Sites
 from orthogp.inference.threads import BlasThreads
 from orthogp.kernels import Kernel
 
@@ -35,9 +38,7 @@ CONVERGED = 1e-3
 
 # While the kernel still moves, a pass that gains less than this share of all is the last with it.
 _SHARE = 0.02
-# How many earlier passes an extrapolation of the tilts looks back at, how far (in logarithms of c²)
-# it may leave the plain update, and the fewest and most passes for one kernel.
-_DEPTH, _FARTHEST = 5, 3.0
+# The fewest and most passes for one kernel.
 _FEWEST_PASSES, _MOST_PASSES = 4, 60
 # With fewer rows a second thread costs a transform more than it gains.
 _ROWS_WORTH_THREADS = 50_000
@@ -84,52 +85,18 @@ class Pass:
         with threads.limited(features.num_features):
             posterior = Posterior(features, kernel, 1.0, moments, everywhere, num_threads)
             f = posterior.predict(rows.X)
-            bound = sites.bound(one_pass_bound(moments, 1.0, posterior.chol))
-            elbo = sites.bound(titsias_bound(moments, 1.0, posterior.chol))
+            regressions = [
+                bound(moments, 1.0, posterior.chol) for bound in (one_pass_bound, titsias_bound)
+            ]
         left_out = posterior.residual
         correction = left_out - left_out / (1 + left_out * sites.precision_total / rows.num_rows)
-        squares = f.mean[:, 0] ** 2 + f.variance - correction
-        better = sites._replace(tilts=np.sqrt(squares))
-        return cls(kernel, sites, objective, bound.total, elbo, better)
-
-
-class Extrapolation:
-    """Anderson's mixing of the updates of log c², which alone converge linearly.
-
-    What earlier pairs of updates tell of the map's derivative holds for kernels close by as well.
-    """
-
-    def __init__(self) -> None:
-        self._last: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None
-        self._changes: list[tuple[NDArray[np.float64], NDArray[np.float64]]] = []
-
-    def begin(self) -> None:
-        """Prepare for another kernel."""
-        self._last = None
-
-    def forget(self) -> None:
-        """Begin again, without earlier updates."""
-        self._last, self._changes = None, []
-
-    def __call__(self, last: Pass) -> Sites:
-        """Return the sites to try after a pass."""
-        if not np.all(last.sites.tilts > 0):
-            return last.better
-        plain = 2 * np.log(last.better.tilts)
-        move = plain - 2 * np.log(last.sites.tilts)
-        if self._last is not None:
-            change = (plain - self._last[0], move - self._last[1])
-            self._changes = [*self._changes[1 - _DEPTH :], change]
-        self._last = plain, move
-        if not self._changes:
-            return last.better
-        # The combination of earlier updates that leaves the least move; repeated rows count often.
-        steps, moves = (np.array(parts) for parts in zip(*self._changes, strict=True))
-        counts = last.sites.rows.weights
-        roots = np.ones(1) if counts is None else np.sqrt(counts)
-        shares = np.linalg.lstsq((roots * moves).T, roots * move, rcond=1e-10)[0]
-        mixed = np.clip(plain - shares @ steps, plain - _FARTHEST, plain + _FARTHEST)
-        return last.sites._replace(tilts=np.exp(mixed / 2))
+        predictive = Marginals(f.mean[:, 0], f.variance)
+        tightened = predictive._replace(variance=f.variance - correction)
+        bound, elbo = (
+            sites.bound(regression, marginals)
+            for regression, marginals in zip(regressions, (tightened, predictive), strict=True)
+        )
+        return cls(kernel, sites, objective, bound.total, elbo, sites.updated(tightened))
 
 
 class SiteAscent:
@@ -167,7 +134,7 @@ class SiteAscent:
         self._threads = BlasThreads(1) if threads is None else threads
         self._num_threads = num_threads
         self._late = late
-        self._extrapolation = Extrapolation()
+        self._proposals = _proposals_for(sites)
 
     def __call__(self, vector: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
         """Return max_c L and its gradient at the logarithms of the learned parameters."""
@@ -188,19 +155,13 @@ class SiteAscent:
 
         It is the first to gain fewer than `CONVERGED` nats, or than a `share` of the gain so far.
         """
-        extrapolate = self._extrapolation
-        extrapolate.begin()
+        self._proposals.begin()
         last = self._pass(kernel, self._sites)
         self.bounds = [last.bound]
         # A few updates even if it is late: flat sites predict little.
         while len(self.bounds) < (_FEWEST_PASSES if self._late() else max_passes):
-            following = self._pass(kernel, extrapolate(last))
-            if following.bound < last.bound:
-                # Too far; the plain update cannot lose.
-                extrapolate.forget()
-                following = self._pass(kernel, last.better)
-            gain = following.bound - last.bound
-            last = following
+            before, last = last.bound, self._improved(last)
+            gain = last.bound - before
             self.bounds.append(last.bound)
             if gain < max(CONVERGED, share * (last.bound - self.bounds[0])):
                 break
@@ -209,6 +170,19 @@ class SiteAscent:
             self._best = last
         return last
 
+    def _improved(self, last: Pass) -> Pass:
+        """Return a pass with better sites, or the last if none of those tried is better."""
+        for sites in self._proposals.after(last.sites, last.better):
+            following = self._pass(last.kernel, sites)
+            if following.bound >= last.bound:
+                return following
+        return last
+
     def _pass(self, kernel: Kernel, sites: Sites) -> Pass:
         self.num_passes += 1
         return Pass.over(self.features, kernel, sites, self._threads, self._num_threads)
+
+
+def _proposals_for(sites: Sites) -> Proposals[Any]:
+    """Return how to choose among sites of a kind."""
+    return ShorterSteps() if isinstance(sites, LogisticSites) else Extrapolation()

@@ -13,13 +13,14 @@ from orthogp.inference.classification import Pass, SiteAscent
 from orthogp.inference.domain import Domain
 from orthogp.inference.fitting import FIRST_FEATURES, MOST_FIRST_FEATURES, SETTLED
 from orthogp.inference.limits import NOISE_FLOOR, names_at_limit, parameter_limits
+from orthogp.inference.logistic_sites import LogisticSites
 from orthogp.inference.moments import Moments
 from orthogp.inference.optimise import curvature_at, refine
 from orthogp.inference.parameters import pack
-from orthogp.inference.polya_gamma import LabelledRows, Sites
 from orthogp.inference.posterior import Posterior
 from orthogp.inference.residual import required_features
 from orthogp.inference.settings import FitSettings
+from orthogp.inference.sites import LabelledRows, Sites
 from orthogp.inference.threads import BlasThreads
 from orthogp.inference.wrapping import choose_decimation
 from orthogp.kernels import Kernel
@@ -95,6 +96,8 @@ class LogisticFitter:
         The finest that features may be chosen from.
     width : (d,)
         The extent of the rows and of what else is to be covered.
+    sites : type
+        How labels become a regression: by the likelihood's own expectation, or Pólya-Gamma's bound.
     """
 
     def __init__(
@@ -105,6 +108,7 @@ class LogisticFitter:
         mean: MeanPrior,
         settings: FitSettings,
         num_threads: int = 1,
+        sites: type[Sites] = LogisticSites,
     ) -> None:
         self.rows = rows
         self.lattice = lattice
@@ -114,10 +118,11 @@ class LogisticFitter:
         self._threads = BlasThreads(num_threads)
         self._num_threads = num_threads
         self._num_passes = 0
+        self._kind = sites
 
     def fit(self, kernels: list[Kernel]) -> LogisticFit:
         """Return the fit from the best of some kernels."""
-        flat = Sites.flat(self.rows)
+        flat = self._kind.flat(self.rows)
         if not self.settings.learn:
             lattice = self._decimated(kernels[0], 1.0)
             size = self._wanted_features(kernels[0], flat, lattice)
