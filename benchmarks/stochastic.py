@@ -10,6 +10,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 
 THREADS = int(sys.argv[1]) if len(sys.argv) > 1 else 2
 for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
@@ -181,47 +182,87 @@ def what_training_reaches(num_rows: int = 1000, num_features: int = 41) -> None:
 
 
 def classification(path: str) -> None:
-    """Passes over the rows with lattice features against SVGP with 64 inducing points."""
+    """Passes over the rows against SVGP with 64 inducing points, and against random batches.
+
+    By tenfold cross-validation: of a single tenth, 530 rows, the error is known to 0.013 only.
+    """
     with np.load(path) as data:
         X, y = data["X"].astype(float), (data["y"] == data["y"].max()).astype(float)
-    test = np.random.default_rng(0).permutation(len(y))[: len(y) // 10]
-    held = np.zeros(len(y), dtype=bool)
-    held[test] = True
+    folds = np.array_split(np.random.default_rng(0).permutation(len(y)), 10)
+    for name in ("matern32", "rbf"):
+        models: dict[str, Callable[..., np.ndarray]] = {
+            "ours": partial(classify_in_passes, name),
+            "SVGP": partial(classify_by_inducing_points, name),
+        }
+        scores, seconds = cross_validated(models, X, y, folds)
+        difference = scores["ours"] - scores["SVGP"]
+        error = difference.std(axis=0, ddof=1) / np.sqrt(len(folds))
+        for column, what in enumerate(("error", "log loss")):
+            ours, theirs = (scores[model][:, column].mean() for model in models)
+            report(
+                f"Banana, {name}: {what} relative to SVGP with 64 points, mean of ten folds",
+                f"{ours:.4f} ({seconds['ours']:.0f} s each) against {theirs:.4f} "
+                f"({seconds['SVGP']:.0f} s), difference {difference[:, column].mean():+.4f} "
+                f"± {error[column]:.4f}",
+                ours / theirs,
+                1.0,
+            )
+    models = {
+        inference: partial(classify_in_passes, "rbf", inference=inference)
+        for inference in ("variational", "polya-gamma", "minibatch")
+    }
+    scores, seconds = cross_validated(models, X, y, folds[:1])
+    for inference, found in scores.items():
+        print(
+            f"Banana, rbf, first fold, {inference}: error {found[0, 0]:.4f}, "
+            f"log loss {found[0, 1]:.4f}, {seconds[inference]:.1f} s"
+        )
+    report(
+        "Banana, rbf: seconds of passes relative to batches, both with Pólya-Gamma's bound",
+        f"{seconds['polya-gamma']:.1f} against {seconds['minibatch']:.1f}",
+        seconds["polya-gamma"] / seconds["minibatch"],
+        0.2,
+    )
 
-    def scores(probability: np.ndarray) -> tuple[float, float]:
-        p = np.clip(probability, 1e-12, 1 - 1e-12)
-        loss = -np.mean(np.where(y[held] == 1, np.log(p), np.log(1 - p)))
-        return float(np.mean((p > 0.5) != y[held])), float(loss)
 
-    for name in ("rbf", "matern32"):
-        began = time.perf_counter()
-        model = GPClassifier(name).fit(X[~held], y[~held])
-        ours, own_seconds = (
-            scores(model.predict_proba(X[held])[:, 1]),
-            time.perf_counter() - began,
-        )
-        kernel = {"rbf": RBF, "matern32": Matern32}[name](variance=4.0, lengthscale=X.std(axis=0))
-        began = time.perf_counter()
-        svgp = SparseVariational.from_rows(
-            X[~held], y[~held], kernel, Bernoulli(), 64, rng=np.random.default_rng(0)
-        )
-        objective = svgp_objective(int(np.sum(~held)))
-        trained = train(
-            lambda _, objective=objective: objective,
-            svgp,
-            Rows(X[~held], y[~held], 256),
-            TrainingSettings(learning_rate=1e-2, max_steps=10_000, num_samples=2),
-        )
-        mean, variance = trained.parameters.predict(X[held])
-        with jax.enable_x64(True):
-            probability = np.asarray(Bernoulli().probability(mean, variance))
-        theirs, their_seconds = scores(probability), time.perf_counter() - began
-        shown = (
-            f"error {ours[0]:.4f}, log loss {ours[1]:.4f}, {own_seconds:.0f} s; "
-            f"SVGP {theirs[0]:.4f}, {theirs[1]:.4f}, {their_seconds:.0f} s"
-        )
-        report(f"Banana, {name}: error relative to SVGP", shown, ours[0] / theirs[0], 1.0)
-        report(f"Banana, {name}: log loss relative to SVGP", shown, ours[1] / theirs[1], 1.0)
+def cross_validated(
+    models: dict[str, Callable[..., np.ndarray]],
+    X: np.ndarray,
+    y: np.ndarray,
+    folds: list[np.ndarray],
+) -> tuple[dict[str, np.ndarray], dict[str, float]]:
+    """Return error and log loss of each model on each fold, and its median seconds."""
+    scores = {name: np.empty((len(folds), 2)) for name in models}
+    seconds: dict[str, list[float]] = {name: [] for name in models}
+    for i, fold in enumerate(folds):
+        rest = np.setdiff1d(np.arange(len(y)), fold)
+        for name, model in models.items():
+            began = time.perf_counter()
+            p = np.clip(model(X[rest], y[rest], X[fold]), 1e-12, 1 - 1e-12)
+            seconds[name].append(time.perf_counter() - began)
+            likelihood = np.where(y[fold] == 1, p, 1 - p)
+            scores[name][i] = np.mean(likelihood < 0.5), -np.mean(np.log(likelihood))
+    return scores, {name: float(np.median(times)) for name, times in seconds.items()}
+
+
+def classify_in_passes(
+    name: str, X: np.ndarray, y: np.ndarray, X_new: np.ndarray, inference: str = "variational"
+) -> np.ndarray:
+    """Return probabilities of GPClassifier, which learns everything."""
+    return GPClassifier(name, inference=inference).fit(X, y).predict_proba(X_new)[:, 1]
+
+
+def classify_by_inducing_points(
+    name: str, X: np.ndarray, y: np.ndarray, X_new: np.ndarray
+) -> np.ndarray:
+    """Return probabilities of SVGP, its points and hyperparameters trained."""
+    kernel = {"rbf": RBF, "matern32": Matern32}[name](variance=4.0, lengthscale=X.std(axis=0))
+    model = SparseVariational.from_rows(X, y, kernel, Bernoulli(), 64, rng=np.random.default_rng(0))
+    objective = svgp_objective(len(y))
+    settings = TrainingSettings(learning_rate=1e-2, max_steps=10_000, num_samples=2)
+    trained = train(lambda _: objective, model, Rows(X, y, 256), settings)
+    with jax.enable_x64(True):
+        return np.asarray(Bernoulli().probability(*trained.parameters.predict(X_new)))
 
 
 def report(what: str, figures: str, value: float, limit: float) -> None:

@@ -15,6 +15,7 @@ from sklearn.metrics import log_loss
 from orthogp.classifier import GPClassifier
 from orthogp.errors import FitWarning, InputError, KernelError, OutOfDomainWarning
 from orthogp.inference.logistic import mean_logistic
+from orthogp.inference.stochastic_fit import TrainingSettings
 from orthogp.kernels import RBF
 
 
@@ -109,6 +110,52 @@ def test_kernel_object_is_learned_from_its_own_values(fitted):
     X, y, _, model = fitted
     other = GPClassifier(RBF(1.0, 0.5)).fit(X, y)
     assert other.elbo_ == pytest.approx(model.elbo_, abs=0.1)
+
+
+# ---------------------------------------------------------------------- ways of inference
+
+
+def test_polya_gamma_bound_is_looser_and_its_predictions_close(fitted):
+    X, y, _, model = fitted
+    other = GPClassifier(model.kernel_, learn=False, inference="polya-gamma", n_jobs=1).fit(X, y)
+    assert model.elbo_ - 10 < other.elbo_ < model.elbo_ - 0.5
+    X_new = np.linspace(0, 1, 50)[:, None]
+    np.testing.assert_allclose(other.predict_proba(X_new), model.predict_proba(X_new), atol=0.02)
+
+
+def test_batches_approach_what_passes_find():
+    X, y, _ = coin_flips(400)
+    kernel = RBF(8.0, 0.2)
+    passes = GPClassifier(kernel, learn=False, inference="polya-gamma", n_jobs=1).fit(X, y)
+    training = TrainingSettings(batch_size=100, natural=0.2, num_samples=32, max_steps=600)
+    batches = GPClassifier(
+        kernel, learn=False, inference="minibatch", num_features=16, training=training
+    ).fit(X, y)
+    X_new = np.linspace(0, 1, 50)[:, None]
+    np.testing.assert_allclose(batches.predict_proba(X_new), passes.predict_proba(X_new), atol=0.06)
+    summary = batches.summary()
+    assert "constant, learned" in summary
+    assert "estimated elbo" in summary
+    assert "600 steps" in batches.status_
+
+
+@pytest.mark.slow
+def test_batches_learn_hyperparameters_offset_and_several_classes():
+    # Of unit spread: boundaries two standard deviations away leave an error of 3 %.
+    X, y = make_blobs(300, centers=[[0.0], [4.0], [8.0]], random_state=0)
+    training = TrainingSettings(batch_size=64, natural=0.2, num_samples=64, max_steps=800)
+    model = GPClassifier("rbf", inference="minibatch", num_features=20, training=training)
+    assert model.fit(X, y).score(X, y) > 0.94
+    assert len(model.kernel_) == 3
+    rare = (X[:, 0] > np.quantile(X, 0.9)).astype(int)[np.random.default_rng(0).permutation(300)]
+    model.fit(X, rare)
+    np.testing.assert_allclose(model.predict_proba(X)[:, 1], 0.1, atol=0.07)
+
+
+def test_batches_end_when_the_time_does():
+    X, y, _ = coin_flips(300)
+    model = GPClassifier(RBF(8.0, 0.2), learn=False, inference="minibatch", max_seconds=1e-3)
+    assert "ran out" in model.fit(X, y).status_
 
 
 # ---------------------------------------------------------------------- predictions
@@ -227,6 +274,22 @@ def test_kernel_on_some_columns_ignores_the_others():
         ({"max_seconds": -1}, {}, "max_seconds must be"),
         ({"domain": (1, 0)}, {}, "domain needs"),
         ({"kernel": "round"}, {}, "Unknown kernel"),
+        ({"inference": "laplace"}, {}, "inference must be one of"),
+        ({"inference": "minibatch", "mean": "linear"}, {}, "Batches take mean"),
+        (
+            {"inference": "minibatch", "kernel": RBF()},
+            {"sample_weight": np.ones(30)},
+            "Batches take no sample_weight",
+        ),
+        (
+            {
+                "inference": "minibatch",
+                "kernel": RBF(),
+                "training": TrainingSettings(batch_size=31),
+            },
+            {},
+            "between 1 and the 30 rows",
+        ),
     ],
 )
 def test_bad_input_is_refused_in_a_sentence(options, change, message):

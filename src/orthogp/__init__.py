@@ -21,6 +21,7 @@ from orthogp.errors import (
     PrecisionError,
 )
 from orthogp.estimators import GPRegressor
+from orthogp.inference.stochastic_fit import TrainingSettings
 from orthogp.statistics import FourierStatistics, FrequencyLattice
 from orthogp.stochastic import StochasticGPRegressor
 
@@ -40,4 +41,5 @@ __all__ = [
     "OutOfDomainWarning",
     "PrecisionError",
     "StochasticGPRegressor",
+    "TrainingSettings",
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
+from collections.abc import Sequence
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -16,12 +17,16 @@ from sklearn.utils.validation import check_is_fitted
 from orthogp.classifier_report import summarise_classifier
 from orthogp.errors import InputError, KernelError, OutOfDomainWarning, check_finite
 from orthogp.inference import Domain
+from orthogp.inference.label_batches import START_ROWS, BatchFit, fit_batches
 from orthogp.inference.label_starts import label_kernels
 from orthogp.inference.logistic import mean_log_odds, mean_logistic
 from orthogp.inference.logistic_fitting import LogisticFit, LogisticFitter
+from orthogp.inference.logistic_sites import LogisticSites
+from orthogp.inference.polya_gamma import PolyaGammaSites
 from orthogp.inference.settings import FitSettings
 from orthogp.inference.sites import LabelledRows
 from orthogp.inference.starts import starts_for_kernel, starts_for_name
+from orthogp.inference.stochastic_fit import TrainingSettings
 from orthogp.inference.threads import one_thread
 from orthogp.kernels import Kernel, resolve_kernel
 from orthogp.kernels.convert import KernelChoice
@@ -36,6 +41,9 @@ from orthogp.validation import (
     warn_constant_columns,
 )
 
+_Fitted = tuple[LogisticFit | BatchFit, Domain]
+_INFERENCE = ("variational", "polya-gamma", "minibatch")
+
 #: The most features by default. Each of some hundred passes over the rows factorises a matrix of
 #: this size.
 MAX_FEATURES = 1000
@@ -45,7 +53,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
     """Gaussian process classification for one to three input columns and any number of rows.
 
     The latent function f has a Gaussian process prior and p(y = 1) = 1/(1 + e^{−f}). Its posterior
-    is approximated by a Gaussian, by the Pólya-Gamma bound on the likelihood, in passes over the
+    is approximated by the Gaussian that is closest by the evidence lower bound, in passes over the
     rows. More than two classes are each told from all others.
 
     Parameters
@@ -57,7 +65,15 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
     num_features : int or "auto"
         "auto" takes as many as the bound needs, up to `max_features`.
     mean : {None, "constant", "linear"}, default "constant"
-        The mean function of f; its coefficients have broad priors and are integrated out.
+        The mean function of f; its coefficients have broad priors and are integrated out (with
+        batches: a constant is learned).
+    inference : {"variational", "polya-gamma", "minibatch"}
+        "variational" maximises the evidence lower bound in passes over all rows. "polya-gamma" does
+        so with a quadratic bound on the likelihood, which is looser, but whose every update is an
+        ascent. "minibatch" estimates the latter from random rows and random frequencies of Trig
+        features (section 3.3 of the paper): far slower, in memory that does not grow with the rows.
+    training : TrainingSettings, optional
+        How "minibatch" trains.
     learn : bool, default True
         Whether to learn the hyperparameters.
     domain : (lower, upper), optional
@@ -71,7 +87,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
     n_jobs : int, optional
         Threads; all available cores unless given.
     random_state : int, optional
-        Not used: fitting is deterministic.
+        Not used by passes, which are deterministic; batches draw from `training.seed`.
 
     Attributes
     ----------
@@ -84,7 +100,8 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         ended and what to do about it. With more than two classes these are tuples, one entry for
         each class.
     elbo_ : float
-        The lower bound on log p(y), summed over classes if there are more than two.
+        The lower bound on log p(y), or with batches an estimate of it, summed over classes if there
+        are more than two.
     domain_ : Domain
         Where predictions are the posterior's.
     """
@@ -102,6 +119,8 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         *,
         num_features: int | Literal["auto"] = "auto",
         mean: str | None = "constant",
+        inference: str = "variational",
+        training: TrainingSettings | None = None,
         learn: bool = True,
         domain: tuple[ArrayLike, ArrayLike] | None = None,
         wrap_tolerance: float = 1e-4,
@@ -113,6 +132,8 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         self.kernel = kernel
         self.num_features = num_features
         self.mean = mean
+        self.inference = inference
+        self.training = training
         self.learn = learn
         self.domain = domain
         self.wrap_tolerance = wrap_tolerance
@@ -133,6 +154,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         """
         began = time.monotonic()
         check_settings(self)
+        self._check_inference()
         choice = _check_kernel(self.kernel)
         names, codes = _check_labels(y)
         rows = check_rows(self, X, codes, sample_weight, reset=True)
@@ -163,10 +185,53 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         self.timings_ = {"total": time.monotonic() - began}
         return self
 
-    def _fit_class(
+    def _check_inference(self) -> None:
+        if self.inference not in _INFERENCE:
+            raise InputError(
+                f"inference must be one of {', '.join(map(repr, _INFERENCE))}, got "
+                f"{self.inference!r}."
+            )
+        if self.inference == "minibatch" and self.mean == "linear":
+            raise InputError('Batches take mean=None or "constant", not "linear".')
+
+    def _fit_class(self, rows: Rows, choice: KernelChoice, began: float, share: float) -> _Fitted:
+        """Return the model of labels ±1 and where it holds, within a share of the time."""
+        if self.inference != "minibatch":
+            return self._fit_passes(rows, choice, began, share)
+        kernel = choice.kernel
+        if self.learn and choice.from_name:
+            # The first rows may be special.
+            order = np.random.default_rng(0).permutation(len(rows.X))
+            some = np.sort(order[:START_ROWS])
+            few = Rows(rows.X[some], rows.y[some], None)
+            kernel = self._fit_passes(few, choice, began, share)[0].kernel
+        asked = check_domain(self.domain, rows.X.shape[1])
+        box = Domain(rows.X.min(axis=0), rows.X.max(axis=0))
+        if asked is not None:
+            box = Domain(np.minimum(box.lower, asked.lower), np.maximum(box.upper, asked.upper))
+        fit = fit_batches(
+            LabelledRows(rows.X, rows.y[:, 0], rows.weights),
+            box,
+            kernel,
+            offset=self.mean is not None,
+            settings=self._settings(began, share),
+            training=self.training,
+        )
+        return fit, box
+
+    def _settings(self, began: float, share: float) -> FitSettings:
+        return FitSettings(
+            num_features=None if self.num_features == "auto" else int(self.num_features),
+            max_features=self.max_features,
+            learn=self.learn,
+            wrap_tolerance=self.wrap_tolerance,
+            deadline=None if self.max_seconds is None else began + share * self.max_seconds,
+        )
+
+    def _fit_passes(
         self, rows: Rows, choice: KernelChoice, began: float, share: float
     ) -> tuple[LogisticFit, Domain]:
-        """Return the model of labels ±1 and where it holds, within a share of the time."""
+        """Return the model from passes over all rows."""
         threads = available_threads(self.n_jobs)
         sketch = Sketch.begin(
             rows,
@@ -177,13 +242,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
             wrap_tolerance=self.wrap_tolerance,
             num_threads=threads,
         )
-        settings = FitSettings(
-            num_features=None if self.num_features == "auto" else int(self.num_features),
-            max_features=self.max_features,
-            learn=self.learn,
-            wrap_tolerance=self.wrap_tolerance,
-            deadline=None if self.max_seconds is None else began + share * self.max_seconds,
-        )
+        settings = self._settings(began, share)
         if not self.learn:
             kernels = [choice.kernel]
         elif choice.from_name:
@@ -194,11 +253,16 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
             kernels = [start.kernel for start in starts_for_kernel(choice.kernel, 0.0)]
         labelled = LabelledRows(rows.X, rows.y[:, 0], rows.weights)
         lattice = sketch.statistics.lattice
-        fitter = LogisticFitter(labelled, lattice, sketch.width, sketch.mean, settings, threads)
+        sites = PolyaGammaSites if self.inference == "polya-gamma" else LogisticSites
+        fitter = LogisticFitter(
+            labelled, lattice, sketch.width, sketch.mean, settings, threads, sites
+        )
         fit = fitter.fit(kernels)
         return fit, sketch.covered(fit.features.lattice.period)
 
-    def _finish(self, fits: list[tuple[LogisticFit, Domain]], columns: NDArray[np.int64]) -> None:
+    def _finish(
+        self, fits: Sequence[tuple[LogisticFit | BatchFit, Domain]], columns: NDArray[np.int64]
+    ) -> None:
         """Keep what was learned; the model changes only when all has gone well."""
         self.domain_ = Domain(
             np.max([domain.lower for _, domain in fits], axis=0),
@@ -212,7 +276,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         self.kernel_ = _one_or_all([fit.kernel.with_columns(names) for fit, _ in fits])
         self.features_ = _one_or_all([fit.features for fit, _ in fits])
         self.status_ = _one_or_all([fit.status for fit, _ in fits])
-        self.elbo_ = sum(fit.elbo.total for fit, _ in fits)
+        self.elbo_ = sum(fit.lower_bound for fit, _ in fits)
         self.num_passes_ = sum(fit.num_passes for fit, _ in fits)
 
     # ------------------------------------------------------------------ prediction

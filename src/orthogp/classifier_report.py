@@ -12,10 +12,12 @@ if TYPE_CHECKING:
 
 def summarise_classifier(model: GPClassifier) -> str:
     """Return kernels, features, bound and timings as text."""
+    batches = model.inference == "minibatch"
+    fate = "learned" if batches else "integrated out"
     columns = f"{model.n_features_in_} input column{'s' if model.n_features_in_ > 1 else ''}"
     lines = [
         f"GPClassifier: {model.num_rows_:,} rows, {columns}, {len(model.classes_)} classes",
-        f"  {'mean':<12} {'none' if model.mean is None else f'{model.mean}, integrated out'}",
+        f"  {'mean':<12} {'none' if model.mean is None else f'{model.mean}, {fate}'}",
     ]
     labels, parts = model.classes_, (model.kernel_, model.posterior_, model.status_)
     if len(labels) == 2:
@@ -33,7 +35,7 @@ def summarise_classifier(model: GPClassifier) -> str:
         [
             *lines,
             f"  {'covers':<12} {show(model.domain_)}",
-            f"  {'log p(y)':<12} at least {model.elbo_:,.3f} (elbo)",
+            f"  {'log p(y)':<12} at least {model.elbo_:,.3f} ({'estimated ' * batches}elbo)",
             f"  {'seconds':<12} {model.timings_['total']:.2f}, in {model.num_passes_} passes over "
             "the rows",
         ]

@@ -18,16 +18,19 @@ from orthogp.estimators import GPRegressor
 from orthogp.features import Features, resolve_features
 from orthogp.features.spectral import SpectralFeatures
 from orthogp.inference import Domain
-from orthogp.inference.stochastic_fit import StochasticFit, TrainingSettings, train_stochastic
+from orthogp.inference.stochastic_fit import (
+    BATCH_SIZE,
+    NUM_FEATURES,
+    StochasticFit,
+    TrainingSettings,
+    train_stochastic,
+)
 from orthogp.inference.training_state import Progress
 from orthogp.kernels import Kernel, resolve_kernel
 from orthogp.validation import check_columns, check_domain, check_inputs, check_rows
 
 # Rows that starting values are learned from, and features for that.
 _START_ROWS, _START_FEATURES = 2000, 201
-# Features by number of columns, if left open.
-_FEATURES = {1: 64, 2: 225, 3: 343}
-_BATCH = 256
 
 
 class StochasticGPRegressor(RegressorMixin, BaseEstimator):
@@ -188,7 +191,7 @@ class StochasticGPRegressor(RegressorMixin, BaseEstimator):
 
     def _family(self, num_dims: int) -> SpectralFeatures:
         named = isinstance(self.features, str) and self.num_features == "auto"
-        number = _FEATURES[num_dims] if named else self.num_features
+        number = NUM_FEATURES[num_dims] if named else self.num_features
         family = resolve_features(self.features, number, num_dims)
         if not isinstance(family, SpectralFeatures):
             raise InputError(
@@ -201,7 +204,7 @@ class StochasticGPRegressor(RegressorMixin, BaseEstimator):
     def _batch(self, num_rows: int) -> int | None:
         """Return the batch size, `None` for all rows."""
         if isinstance(self.batch_size, str):
-            return _BATCH if num_rows > _BATCH else None
+            return BATCH_SIZE if num_rows > BATCH_SIZE else None
         return self.batch_size
 
     def _domain(self, X: NDArray) -> Domain:

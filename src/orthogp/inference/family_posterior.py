@@ -45,6 +45,8 @@ class FamilyPosterior(PredictivePosterior):
         The prior variance that the features leave out, averaged over the data.
     domain : Domain
         Where the features stand for the kernel; beyond it predictions are the prior's.
+    offset : float
+        A known constant that is part of f.
     """
 
     def __init__(
@@ -58,6 +60,7 @@ class FamilyPosterior(PredictivePosterior):
         residual: float,
         domain: Domain,
         num_threads: int | None = None,
+        offset: float = 0.0,
     ) -> None:
         self.features = features
         self.kernel = kernel
@@ -65,6 +68,7 @@ class FamilyPosterior(PredictivePosterior):
         self.mean_prior = mean
         self.domain = domain
         self.num_threads = num_threads
+        self.offset = offset
         self.mean, self.chol = coefficients, chol
         self.prior_variance = prior_variance(kernel)
         self.residual = residual
@@ -117,7 +121,7 @@ class FamilyPosterior(PredictivePosterior):
             Phi, left_out = self._features(X[outside], np.ones(outside.sum(), dtype=bool))
             mean[outside] = Phi @ self.mean
             variance[outside] = left_out + np.sum(whiten(self.chol, Phi.T) ** 2, axis=0)
-        return Gaussian(mean, np.maximum(variance, 0.0))
+        return Gaussian(mean + self.offset, np.maximum(variance, 0.0))
 
     def covariance(self, X: NDArray) -> NDArray[np.float64]:
         """Return the covariance matrix of f at the rows of X, (n, n)."""

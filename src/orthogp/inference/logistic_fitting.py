@@ -82,6 +82,11 @@ class LogisticFit:
     status: str
     num_passes: int
 
+    @property
+    def lower_bound(self) -> float:
+        """The bound in all."""
+        return self.elbo.total
+
     def posterior(self, domain: Domain, num_threads: int) -> Posterior:
         """Return the posterior of the latent function over a domain."""
         return Posterior(self.features, self.kernel, 1.0, self.moments, domain, num_threads)

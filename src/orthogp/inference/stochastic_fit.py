@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import Literal, get_args
 
 import equinox as eqx
 import jax
@@ -24,6 +24,7 @@ from orthogp.inference.family_posterior import FamilyPosterior
 from orthogp.inference.frequency_samples import check_samples
 from orthogp.inference.parameters import Slot, learned_slots, pack, unpack
 from orthogp.inference.stochastic import (
+    Marginals,
     draw_pair,
     estimate_marginals,
     expected_log_likelihood,
@@ -39,7 +40,11 @@ from orthogp.precision import AnyArray, in_double
 __all__ = ["StochasticFit", "TrainingSettings", "train_stochastic"]
 
 Likelihood = Literal["gaussian", "logistic"]
-Learned = Literal["kernel", "noise", "dilation"]
+Learned = Literal["kernel", "noise", "dilation", "offset"]
+_LEARNED = get_args(Learned)
+
+#: Rows of a batch, and features by number of columns, if left open.
+BATCH_SIZE, NUM_FEATURES = 256, {1: 64, 2: 225, 3: 343}
 
 # T is chosen between the number of features and so many times it.
 _MOST_SAMPLES_PER_FEATURE = 32
@@ -54,6 +59,8 @@ class Parameters(eqx.Module):
     log_kernel: Float[AnyArray, " p"]
     log_noise_variance: Float[AnyArray, ""]
     log_dilation: Float[AnyArray, " d"]
+    #: A constant that is part of f.
+    offset: Float[AnyArray, ""] | float = 0.0
 
 
 @dataclass(frozen=True)
@@ -73,12 +80,14 @@ class StochasticModel:
         """Return an unbiased estimate of the bound over `num_rows` rows."""
         kernel = unpack(self.kernel, self.slots, self._held(parameters.log_kernel, "kernel"))
         dilation = jnp.exp(self._held(parameters.log_dilation, "dilation"))
+        offset = self._held(jnp.asarray(parameters.offset), "offset")
 
-        def marginals(key: jax.Array):
+        def marginals(key: jax.Array) -> Marginals:
             samples = draw_pair(self.features, num_samples, self.sampler, key)
-            return estimate_marginals(
+            f = estimate_marginals(
                 self.features, kernel, parameters.q, batch.X, *samples, self.sampler, dilation
             )
+            return f._replace(first=f.first + offset, second=f.second + offset)
 
         y = jnp.asarray(batch.y)
         if self.likelihood == "gaussian":
@@ -124,6 +133,11 @@ class StochasticFit:
     model: StochasticModel
     box: Domain
 
+    @property
+    def offset(self) -> float:
+        """A constant that is part of f."""
+        return float(self.parameters.offset)
+
     def posterior(self) -> FamilyPosterior:
         """Return q(f), its features by deterministic quadrature; variances are never negative.
 
@@ -143,6 +157,7 @@ class StochasticFit:
             chol,
             max(residual, 0.0),
             Domain(np.full(middle.shape[1], -np.inf), np.full(middle.shape[1], np.inf)),
+            offset=self.offset,
         )
 
     def average_elbo(
@@ -189,6 +204,7 @@ def train_stochastic(
     learn: Collection[Learned] = ("kernel", "noise", "dilation"),
     settings: TrainingSettings | None = None,
     q: Normal | None = None,
+    offset: float = 0.0,
 ) -> StochasticFit:
     """Return the model that maximises the bound, estimated from batches of rows.
 
@@ -203,18 +219,20 @@ def train_stochastic(
     covariance : "dense", "diagonal" or int
         The form of S; a number is the rank of its part beside a diagonal one.
     likelihood : {"gaussian", "logistic"}
-    learn : collection of {"kernel", "noise", "dilation"}
+    learn : collection of {"kernel", "noise", "dilation", "offset"}
         What is learned beside q(u).
     settings : TrainingSettings, optional
     q : Normal, optional
         To start from, in place of the prior.
+    offset : float
+        A constant that is part of f, to start from.
     """
     settings = TrainingSettings() if settings is None else settings
     check_samples(2 if settings.num_samples is None else settings.num_samples, settings.sampler)
-    unknown = set(learn) - {"kernel", "noise", "dilation"}
+    unknown = set(learn) - set(_LEARNED)
     if unknown:
         raise InputError(
-            f"learn takes 'kernel', 'noise' and 'dilation', got {', '.join(sorted(unknown))}."
+            f"learn takes {', '.join(map(repr, _LEARNED))}, got {', '.join(sorted(unknown))}."
         )
     if not isinstance(features, SpectralFeatures):
         raise InputError(
@@ -243,6 +261,7 @@ def train_stochastic(
         pack(kernel, slots),
         np.log(np.asarray(noise_variance, dtype=float)),
         np.log(dilation),
+        np.asarray(offset, dtype=float),
     )
 
     def objective_with(num_samples: int):

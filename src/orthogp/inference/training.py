@@ -11,6 +11,7 @@ end.
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -47,8 +48,9 @@ _DECAYS, _DECAY = 4, 0.3
 _LAST_PHASE = 0.9
 # Draws that the noise of the frequencies is measured with.
 _DRAWS = 16
-# Noise of a block's mean, in nats, that is worth no more samples.
-_NEGLIGIBLE = 0.05
+# Noise of a block's mean, in nats, that is worth no more samples, and a rise over the blocks judged
+# that is worth no more steps of this size.
+_NEGLIGIBLE, _SETTLED = 0.05, 0.01
 
 
 @dataclass(frozen=True)
@@ -112,6 +114,7 @@ def _train(
 ) -> Trained:
     """Run block after block until there is a reason to stop."""
     compiled: _Compiled | None = None
+    began = time.monotonic()
     while True:
         done = state.step
         if done >= settings.max_steps:
@@ -159,6 +162,8 @@ def _train(
             noise = partial(compiled.noise, state.parameters, one, jax.random.split(key, _DRAWS))
             state, stop = _judged(state, settings, noise, most_samples)
         keep(state, settings)
+        if settings.max_seconds is not None and time.monotonic() - began > settings.max_seconds:
+            return _ended(state, f"the time of {settings.max_seconds:.3g} s ran out", False)
         if stop:
             return _ended(state, "the bound no longer rises by more than its noise", True)
 
@@ -259,11 +264,11 @@ def _mean_and_error(estimates: NDArray[np.float64]) -> tuple[float, float]:
 
 
 def _stalled(state: State) -> bool:
-    """Return whether the bound has not risen by more than its noise since it was last judged."""
+    """Return whether the bound has risen little, or not above its noise, since last judged."""
     if len(state.history) - state.judged < 2 * _WINDOW:
         return False
     gain, error = _gain(state)
-    return gain <= 2 * error
+    return gain <= max(2 * error, _SETTLED)
 
 
 def _judged(

@@ -47,6 +47,8 @@ class TrainingSettings:
         whenever their noise, rather than that of the batches, hides the progress.
     sampler : {"stratified", "independent"}
     max_steps : int
+    max_seconds : float or None
+        Training ends with the block in which they run out.
     learning_rate : float or callable
         Adam's, or a schedule from the step to it (such as optax offers).
     natural : float or None
@@ -67,6 +69,7 @@ class TrainingSettings:
     num_samples: int | None = None
     sampler: str = "stratified"
     max_steps: int = 20_000
+    max_seconds: float | None = None
     learning_rate: float | Callable[[int], Any] = 1e-2
     natural: float | None = None
     stop_early: bool = True
