@@ -192,7 +192,7 @@ class EvenPair:
         series = jnp.concatenate([means, jnp.stack([differences, totals]).astype(means.dtype)])
         starts = jnp.stack([own] * r + [their] * r + [own - their - (t - 1) * step, own + their])
         values = evaluate_evenly(series, starts, step, self.x)
-        return values[:, :r], values[:, r : 2 * r], values[:, 2 * r] + values[:, 2 * r + 1]
+        return values[:r].T, values[r : 2 * r].T, values[2 * r] + values[2 * r + 1]
 
     def _combination(self, own: WeightedSamples, vector: Float[AnyArray, " m"]) -> AnyArray:
         """Return the coefficients W (even − i odd) of φ̂ᵀv, (t,)."""

@@ -1,12 +1,16 @@
 r"""Trigonometric polynomials over evenly spaced frequencies, at a batch of points.
 
-    y_n = Re Σ_j a_j e^{i(start + j·step) x_n}
+    y_rn = Re Σ_j a_rj e^{i(start_r + j·step) x_n}
 
-With j = J₂ j₁ + j₂ the exponentials are products of two, so that n (J₁ + J₂) of them are evaluated
-instead of n J, and the sum over j₂ is a matrix product.
+With j = J₂ j₁ + j₂ the exponentials are products of two, so that n (J₁ + J₂) of them are needed
+instead of n J, and the sum over j₂ is a matrix product. Those are powers of one exponential for
+each point, multiplied up. The derivatives are written out: XLA would evaluate cosines and sines
+again wherever they are used, several times as long.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,28 +21,112 @@ from jaxtyping import Complex, Float
 from orthogp.precision import AnyArray
 
 
+@jax.custom_vjp
 def evaluate_evenly(
     coefficients: Complex[AnyArray, "r j"],
     starts: Float[AnyArray, " r"],
     step: Float[AnyArray, ""],
     x: Float[AnyArray, " n"],
-) -> Float[AnyArray, "n r"]:
+) -> Float[AnyArray, "r n"]:
     """Return r such series, each with its own start, at the points x."""
+    return _evaluate_forward(coefficients, starts, step, x)[0]
+
+
+class _Residuals(NamedTuple):
+    """What the derivatives need: waves and partial sums are (2, …, n), real and imaginary part."""
+
+    coefficients: Complex[AnyArray, "r j"]
+    starts: Float[AnyArray, " r"]
+    step: Float[AnyArray, ""]
+    x: Float[AnyArray, " n"]
+    inner: Float[AnyArray, "2 j2 n"]
+    outer: Float[AnyArray, "2 j1 n"]
+    partial: Float[AnyArray, "2 r j1 n"]
+    total: Float[AnyArray, "2 r n"]
+
+
+def _evaluate_forward(coefficients, starts, step, x):
+    num_inner = int(np.ceil(np.sqrt(coefficients.shape[1])))
+    num_outer = -(-coefficients.shape[1] // num_inner)
+    inner = _powers(step * x, num_inner)
+    outer = _powers(num_inner * step * x, num_outer)
+    partial = _inner_sums(_blocks(coefficients, num_inner), inner)
+    total = _product_sum(partial, outer)
+    cos, sin = _waves(starts[:, None] * x)
+    values = cos * total[0] - sin * total[1]
+    return values, _Residuals(coefficients, starts, step, x, inner, outer, partial, total)
+
+
+def _evaluate_backward(residuals: _Residuals, cotangent: AnyArray):
+    coefficients, starts, step, x, inner, outer, partial, total = residuals
     num_series, size = coefficients.shape
-    inner = int(np.ceil(np.sqrt(size)))
-    outer = -(-size // inner)
-    a = jnp.pad(jnp.asarray(coefficients), ((0, 0), (0, outer * inner - size)))
-    a = a.reshape(num_series * outer, inner).T
-    cos, sin = _waves((step * x)[:, None] * np.arange(inner))
-    # Real products: those of complex matrices are slower here than the four they consist of.
-    shape = (len(x), num_series, outer)
-    real = (cos @ a.real - sin @ a.imag).reshape(shape)
-    imag = (sin @ a.real + cos @ a.imag).reshape(shape)
-    cos, sin = _waves((step * x)[:, None] * (inner * np.arange(outer)))
-    cos, sin = cos[:, None, :], sin[:, None, :]
-    real, imag = jnp.sum(cos * real - sin * imag, axis=2), jnp.sum(sin * real + cos * imag, axis=2)
-    cos, sin = _waves(x[:, None] * starts)
-    return cos * real - sin * imag
+    (_, num_inner, n), num_outer = inner.shape, outer.shape[1]
+    cos, sin = _waves(starts[:, None] * x)
+    # By the coefficients: Σ_n g_n e^{i(start + j·step)x_n}.
+    real, imag = (cotangent * cos)[:, None], (cotangent * sin)[:, None]
+    turned = jnp.stack([real * outer[0] - imag * outer[1], imag * outer[0] + real * outer[1]])
+    sums = turned.reshape(-1, n) @ inner.reshape(-1, n).T
+    sums = sums.reshape(2, num_series, num_outer, 2, num_inner)
+    by_coefficient = (sums[0, ..., 0, :] - sums[1, ..., 1, :]) + 1j * (
+        sums[1, ..., 0, :] + sums[0, ..., 1, :]
+    )
+    by_coefficient = by_coefficient.reshape(num_series, -1)[:, :size]
+    # By the phases: that by the start, and Σ_j j a_j e^{…} for the step.
+    weighted = _inner_sums(_blocks(coefficients, num_inner) * np.arange(num_inner), inner)
+    weighted += (num_inner * np.arange(num_outer))[:, None] * partial
+    slope = _product_sum(weighted, outer)
+    by_start = -cotangent * (cos * total[1] + sin * total[0])
+    by_step = -cotangent * (cos * slope[1] + sin * slope[0])
+    return (
+        by_coefficient,
+        by_start @ x,
+        jnp.sum(by_step @ x),
+        jnp.sum(starts[:, None] * by_start + step * by_step, axis=0),
+    )
+
+
+evaluate_evenly.defvjp(_evaluate_forward, _evaluate_backward)
+
+
+def _powers(angle: Float[AnyArray, " n"], count: int) -> Float[AnyArray, "2 count n"]:
+    """Return cos(j·angle) and sin(j·angle) for j = 0 … count−1, each from the last."""
+    cos, sin = _waves(angle)
+
+    def turn(wave, _):
+        a, b = wave
+        return (a * cos - b * sin, a * sin + b * cos), wave
+
+    start = jnp.ones_like(cos), jnp.zeros_like(sin)
+    return jnp.stack(lax.scan(turn, start, length=count)[1])
+
+
+def _blocks(coefficients: Complex[AnyArray, "r j"], num_inner: int) -> Complex[AnyArray, "r j1 j2"]:
+    """Return the coefficients with j split in two, zeros at the end."""
+    missing = -coefficients.shape[1] % num_inner
+    padded = jnp.pad(jnp.asarray(coefficients), ((0, 0), (0, missing)))
+    return padded.reshape(len(coefficients), -1, num_inner)
+
+
+def _inner_sums(
+    blocks: Complex[AnyArray, "r j1 j2"], inner: Float[AnyArray, "2 j2 n"]
+) -> Float[AnyArray, "2 r j1 n"]:
+    """Return Σ_j₂ a e^{i j₂·step·x}: one real product, faster here than the complex one."""
+    a = blocks.reshape(-1, blocks.shape[2])
+    matrix = jnp.block([[a.real, -a.imag], [a.imag, a.real]])
+    return (matrix @ inner.reshape(-1, inner.shape[2])).reshape(2, *blocks.shape[:2], -1)
+
+
+def _product_sum(
+    partial: Float[AnyArray, "2 r j1 n"], outer: Float[AnyArray, "2 j1 n"]
+) -> Float[AnyArray, "2 r n"]:
+    """Return Σ_j₁ of the products of partial sums and waves."""
+    real = jnp.sum(partial[0] * outer[0] - partial[1] * outer[1], axis=1)
+    imag = jnp.sum(partial[0] * outer[1] + partial[1] * outer[0], axis=1)
+    return jnp.stack([real, imag])
+
+
+def _waves(angles: AnyArray) -> tuple[AnyArray, AnyArray]:
+    return jnp.cos(angles), jnp.sin(angles)
 
 
 @jax.custom_vjp
@@ -70,7 +158,3 @@ antidiagonal_sums.defvjp(_antidiagonal_forward, _antidiagonal_backward)
 def diagonal_sums(G: Float[AnyArray, "t t"]) -> Float[AnyArray, " 2t-1"]:
     """Return Σ_{i−j=l} G_ij for l = −(t−1) … t−1."""
     return antidiagonal_sums(jnp.asarray(G)[:, ::-1])
-
-
-def _waves(angles: Float[AnyArray, "n j"]) -> tuple[AnyArray, AnyArray]:
-    return jnp.cos(angles), jnp.sin(angles)

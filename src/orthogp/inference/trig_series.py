@@ -14,12 +14,11 @@ so that h costs T² multiplications and a few transforms, but nothing of size M 
 
 from __future__ import annotations
 
-import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from jaxtyping import Float
 
+from orthogp.inference.mixed_sums import mixed_sums
 from orthogp.precision import AnyArray
 
 
@@ -55,48 +54,6 @@ def diagonal_series(
     by_reversed = jnp.roll(_cosines(contrast, by_lag, t), -1)
     totals += mixed_sums(W, flipped, by_reversed)
     return differences / 4, totals / 4
-
-
-@jax.custom_vjp
-def mixed_sums(
-    W: Float[AnyArray, " t"], other_W: Float[AnyArray, " t"], H: Float[AnyArray, " t"]
-) -> Float[AnyArray, " 2t-1"]:
-    """Return Σ_{i−j=l} W_i W'_j H_{(i+j) mod T} for l = −(T−1) … T−1."""
-    t = len(W)
-    backwards, reversed_H = other_W[::-1], jnp.tile(H[::-1], 2)
-
-    def add_row(sums, i):
-        # One row at a time stays in the cache: nothing of size T² is formed.
-        row = W[i] * backwards * lax.dynamic_slice(reversed_H, (t - i,), (t,))
-        return lax.dynamic_update_slice(sums, lax.dynamic_slice(sums, (i,), (t,)) + row, (i,)), None
-
-    # H_{i+j} over falling j starts at (i + T − 1) mod T, which is T − i in reverse order.
-    return lax.scan(add_row, jnp.zeros(2 * t - 1), jnp.arange(t))[0]
-
-
-def _mixed_forward(W, other_W, H):
-    return mixed_sums(W, other_W, H), (W, other_W, H)
-
-
-def _mixed_backward(residuals, cotangent):
-    W, other_W, H = residuals
-    t = len(W)
-    periodic_H, reversed_cotangent = jnp.tile(H, 2), cotangent[::-1]
-
-    def add_row(carry, i):
-        by_other, by_sum = carry
-        along = lax.dynamic_slice(reversed_cotangent, (t - 1 - i,), (t,))
-        both = along * lax.dynamic_slice(periodic_H, (i,), (t,))
-        sums = lax.dynamic_slice(by_sum, (i,), (t,)) + W[i] * other_W * along
-        carry = by_other + W[i] * both, lax.dynamic_update_slice(by_sum, sums, (i,))
-        return carry, both @ other_W
-
-    start = jnp.zeros(t), jnp.zeros(2 * t - 1)
-    (by_other, by_sum), by_own = lax.scan(add_row, start, jnp.arange(t))
-    return by_own, by_other, by_sum[:t] + jnp.pad(by_sum[t:], (0, 1))
-
-
-mixed_sums.defvjp(_mixed_forward, _mixed_backward)
 
 
 def _cosines(
