@@ -111,8 +111,9 @@ def _inner_sums(
     blocks: Complex[AnyArray, "r j1 j2"], inner: Float[AnyArray, "2 j2 n"]
 ) -> Float[AnyArray, "2 r j1 n"]:
     """Return Σ_j₂ a e^{i j₂·step·x}: one real product, faster here than the complex one."""
-    a = blocks.reshape(-1, blocks.shape[2])
-    matrix = jnp.block([[a.real, -a.imag], [a.imag, a.real]])
+    a = jnp.asarray(blocks).reshape(-1, blocks.shape[2])
+    real, imag = jnp.real(a), jnp.imag(a)
+    matrix = jnp.block([[real, -imag], [imag, real]])
     return (matrix @ inner.reshape(-1, inner.shape[2])).reshape(2, *blocks.shape[:2], -1)
 
 
