@@ -39,6 +39,7 @@ class _Residuals(NamedTuple):
     starts: Float[AnyArray, " r"]
     step: Float[AnyArray, ""]
     x: Float[AnyArray, " n"]
+    first: tuple[Float[AnyArray, "r n"], Float[AnyArray, "r n"]]
     inner: Float[AnyArray, "2 j2 n"]
     outer: Float[AnyArray, "2 j1 n"]
     partial: Float[AnyArray, "2 r j1 n"]
@@ -52,16 +53,16 @@ def _evaluate_forward(coefficients, starts, step, x):
     outer = _powers(num_inner * step * x, num_outer)
     partial = _inner_sums(_blocks(coefficients, num_inner), inner)
     total = _product_sum(partial, outer)
-    cos, sin = _waves(starts[:, None] * x)
-    values = cos * total[0] - sin * total[1]
-    return values, _Residuals(coefficients, starts, step, x, inner, outer, partial, total)
+    # One start after the other: as one product XLA would evaluate it again for all uses.
+    first = lax.map(lambda start: _waves(start * x), starts)
+    values = first[0] * total[0] - first[1] * total[1]
+    return values, _Residuals(coefficients, starts, step, x, first, inner, outer, partial, total)
 
 
 def _evaluate_backward(residuals: _Residuals, cotangent: AnyArray):
-    coefficients, starts, step, x, inner, outer, partial, total = residuals
+    coefficients, starts, step, x, (cos, sin), inner, outer, partial, total = residuals
     num_series, size = coefficients.shape
     (_, num_inner, n), num_outer = inner.shape, outer.shape[1]
-    cos, sin = _waves(starts[:, None] * x)
     # By the coefficients: Σ_n g_n e^{i(start + j·step)x_n}.
     real, imag = (cotangent * cos)[:, None], (cotangent * sin)[:, None]
     turned = jnp.stack([real * outer[0] - imag * outer[1], imag * outer[0] + real * outer[1]])
