@@ -168,7 +168,7 @@ def what_training_reaches(num_rows: int = 1000, num_features: int = 41) -> None:
         kernel=kernel,
         noise_variance=noise,
         covariance="dense",
-        settings=TrainingSettings(natural=0.2, learning_rate=1e-2, max_steps=20_000),
+        settings=TrainingSettings(natural=0.9, learning_rate=1e-2, max_steps=20_000),
     )
     took = time.perf_counter() - began
     reached, error = fit.average_elbo(x, y, num_samples=8 * num_features, repeats=500)

@@ -23,6 +23,7 @@ from orthogp.inference.stochastic_fit import (
     NUM_FEATURES,
     StochasticFit,
     TrainingSettings,
+    natural_step_for,
     train_stochastic,
 )
 from orthogp.inference.training_state import Progress
@@ -62,8 +63,9 @@ class StochasticGPRegressor(RegressorMixin, BaseEstimator):
     sampler : {"stratified", "independent"}
     learning_rate : float or callable
         Adam's, or a schedule from the step to it.
-    natural_step : float or None, default 0.1
-        The size of natural-gradient steps for q(u); `None` leaves q(u) to Adam.
+    natural_step : float, "auto" or None
+        The size of natural-gradient steps for q(u); "auto" is 0.9 if batches hold all rows, else
+        0.1; `None` leaves q(u) to Adam.
     max_steps : int
     domain : (lower, upper), optional
         A box that the features are to cover besides the data.
@@ -99,7 +101,7 @@ class StochasticGPRegressor(RegressorMixin, BaseEstimator):
         num_samples: int | Literal["auto"] = "auto",
         sampler: str = "stratified",
         learning_rate: float | Callable[[int], Any] = 1e-2,
-        natural_step: float | None = 0.1,
+        natural_step: float | Literal["auto"] | None = "auto",
         max_steps: int = 20_000,
         domain: tuple[ArrayLike, ArrayLike] | None = None,
         checkpoint: str | Path | None = None,
@@ -125,10 +127,10 @@ class StochasticGPRegressor(RegressorMixin, BaseEstimator):
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Fit to rows X (n, d) with targets y (n,); both may be mapped from files."""
-        for name in ("batch_size", "num_samples", "num_features"):
+        for name in ("batch_size", "num_samples", "num_features", "natural_step"):
             value = getattr(self, name)
             if isinstance(value, str) and value != "auto":
-                raise InputError(f'{name} must be a whole number or "auto", got {value!r}.')
+                raise InputError(f'{name} must be a number or "auto", got {value!r}.')
         rows = check_rows(self, X, y, None, reset=True)
         if rows.y.shape[1] != 1:
             raise InputError("y must be one target: use GPRegressor for several.")
@@ -140,6 +142,7 @@ class StochasticGPRegressor(RegressorMixin, BaseEstimator):
         kernel, noise_variance = self._start(rows.X, (targets - offset) / scale, scale**2)
         family = self._family(len(columns))
         domain = self._domain(rows.X)
+        batch_size = self._batch(len(targets))
         fit = train_stochastic(
             rows.X,
             (targets - offset) / scale,
@@ -149,12 +152,12 @@ class StochasticGPRegressor(RegressorMixin, BaseEstimator):
             covariance=self.covariance,
             learn=("kernel", "noise", "dilation") if self.learn else (),
             settings=TrainingSettings(
-                batch_size=self._batch(len(targets)),
+                batch_size=batch_size,
                 num_samples=None if isinstance(self.num_samples, str) else self.num_samples,
                 sampler=self.sampler,
                 max_steps=self.max_steps,
                 learning_rate=self.learning_rate,
-                natural=self.natural_step,
+                natural=self._natural(batch_size),
                 seed=self.random_state,
                 checkpoint=self.checkpoint,
                 progress=partial(_show, len(targets) * np.log(scale)) if self.verbose else None,
@@ -206,6 +209,15 @@ class StochasticGPRegressor(RegressorMixin, BaseEstimator):
         if isinstance(self.batch_size, str):
             return BATCH_SIZE if num_rows > BATCH_SIZE else None
         return self.batch_size
+
+    def _natural(self, batch_size: int | None) -> float | None:
+        """Return the size of natural-gradient steps."""
+        if not isinstance(self.natural_step, str):
+            return self.natural_step
+        if isinstance(self.covariance, int):
+            # Of a low-rank covariance they are not known.
+            return None
+        return natural_step_for(batch_size)
 
     def _domain(self, X: NDArray) -> Domain:
         lower, upper = X.min(axis=0).astype(float), X.max(axis=0).astype(float)

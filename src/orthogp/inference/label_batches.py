@@ -20,6 +20,7 @@ from orthogp.inference.stochastic_fit import (
     Learned,
     StochasticFit,
     TrainingSettings,
+    natural_step_for,
     train_stochastic,
 )
 from orthogp.kernels import Kernel
@@ -83,9 +84,12 @@ def fit_batches(
     if rows.weights is not None:
         raise InputError("Batches take no sample_weight: repeat the rows that count more often.")
     if training is None:
-        few = len(rows.X) <= BATCH_SIZE
+        batch_size = BATCH_SIZE if len(rows.X) > BATCH_SIZE else None
         training = TrainingSettings(
-            batch_size=None if few else BATCH_SIZE, natural=0.1, max_steps=_MOST_STEPS, block=_BLOCK
+            batch_size=batch_size,
+            natural=natural_step_for(batch_size),
+            max_steps=_MOST_STEPS,
+            block=_BLOCK,
         )
     if settings.deadline is not None:
         left = max(settings.deadline - time.monotonic(), 0.0)

@@ -31,8 +31,8 @@ def natural_step(
     key: jax.Array,
     rho: float | jax.Array,
     share: jax.Array,
-) -> tuple[Any, Any]:
-    """Return the parameters with q(u) moved, and the gradient with that of q(u) set to zero.
+) -> Any:
+    """Return the parameters with q(u) moved.
 
     `parameters.q` is the distribution, `ascent` the gradient of the objective in all parameters,
     `share` that of the data in the running average of S⁻¹.
@@ -46,11 +46,7 @@ def natural_step(
         raise InputError(
             "Natural gradients need a dense or diagonal S: leave `natural` open for a low-rank one."
         )
-    rest = jax.tree.map(jnp.zeros_like, own)
-    return (
-        eqx.tree_at(lambda tree: tree.q, parameters, moved),
-        eqx.tree_at(lambda tree: tree.q, ascent, rest),
-    )
+    return eqx.tree_at(lambda tree: tree.q, parameters, moved)
 
 
 def _diagonal_step(

@@ -52,6 +52,11 @@ _MOST_SAMPLES_PER_FEATURE = 32
 _REPEATS = 100
 
 
+def natural_step_for(batch_size: int | None) -> float:
+    """Return a size of natural-gradient steps: large where all rows are seen, else an average."""
+    return 0.9 if batch_size is None else 0.1
+
+
 class Parameters(eqx.Module):
     """All that is learned, as any real numbers."""
 
