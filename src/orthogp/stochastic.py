@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.exceptions import DataConversionWarning
 from sklearn.utils.validation import check_is_fitted
 
 from orthogp.errors import InputError
@@ -134,6 +136,12 @@ class StochasticGPRegressor(RegressorMixin, BaseEstimator):
         rows = check_rows(self, X, y, None, reset=True)
         if rows.y.shape[1] != 1:
             raise InputError("y must be one target: use GPRegressor for several.")
+        if not rows.one_target:
+            warnings.warn(
+                "y is a column, but one number per row was expected: use y.ravel().",
+                DataConversionWarning,
+                stacklevel=2,
+            )
         columns = check_columns(resolve_kernel(self.kernel).kernel, rows.X.shape[1])
         if len(columns) != rows.X.shape[1]:
             raise InputError("The kernel must act on all columns: leave the others out of X.")
