@@ -129,7 +129,7 @@ def growth_with_features() -> None:
         # With a diagonal S, M costs a pass over vectors only: fewer than 10,000 do not show.
         for covariance, num_samples, counts, limit in (
             ("diagonal", 256, (2**14, 2**16, 2**18, 2**20), 1.1),
-            ("dense", 64, (1024, 2048, 4096), 2.1),
+            ("dense", 64, (1024, 2048, 4096, 8192), 2.1),
         ):
             seconds = [seconds_of(step_of_trig(m, num_samples, covariance), 7) for m in counts]
             slope = float(np.polyfit(np.log(counts), np.log(seconds), 1)[0])

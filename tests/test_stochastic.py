@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from orthogp import GPRegressor, InputError, StochasticGPRegressor
+from orthogp import FitWarning, GPRegressor, InputError, StochasticGPRegressor
 from orthogp.kernels import RBF, Matern32
 
 
@@ -79,3 +79,17 @@ def test_several_targets_are_refused(rows: tuple[np.ndarray, np.ndarray]) -> Non
     X, y = rows
     with pytest.raises(InputError, match="one target"):
         StochasticGPRegressor().fit(X, np.stack([y, y], axis=1))
+
+
+def test_training_that_fails_at_once_leaves_the_start_and_says_so() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.uniform(0, 1, (40, 1))
+    model = StochasticGPRegressor(
+        RBF(1.0, 0.3), num_features=5, num_samples=8, learning_rate=float("nan"), max_steps=10
+    )
+    with pytest.warns(FitWarning, match="lower the learning rate"):
+        model.fit(X, np.sin(X[:, 0]))
+    assert "NaN" in model.status_
+    assert np.isnan(model.elbo_)
+    assert np.all(np.isfinite(model.predict(X)))
+    assert float(model.kernel_.lengthscale) == pytest.approx(0.3)

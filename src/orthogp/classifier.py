@@ -260,9 +260,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         fit = fitter.fit(kernels)
         return fit, sketch.covered(fit.features.lattice.period)
 
-    def _finish(
-        self, fits: Sequence[tuple[LogisticFit | BatchFit, Domain]], columns: NDArray[np.int64]
-    ) -> None:
+    def _finish(self, fits: Sequence[_Fitted], columns: NDArray[np.int64]) -> None:
         """Keep what was learned; the model changes only when all has gone well."""
         self.domain_ = Domain(
             np.max([domain.lower for _, domain in fits], axis=0),

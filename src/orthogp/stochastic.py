@@ -182,7 +182,7 @@ class StochasticGPRegressor(RegressorMixin, BaseEstimator):
         self.kernel_ = fit.kernel.scaled(scale**2)
         self.noise_variance_ = fit.noise_variance * scale**2
         self.history_, self.status_ = fit.history, fit.reason
-        last = fit.history[-1]
+        last = fit.last
         self.elbo_ = last.elbo - num_rows * float(np.log(scale))
         self.elbo_error_ = last.standard_error
 

@@ -113,7 +113,7 @@ def fit_batches(
         settings=training,
         offset=float(np.log(share / (1 - share))) if offset else 0.0,
     )
-    last = fit.history[-1]
+    last = fit.last
     batch = len(rows.X) if training.batch_size is None else training.batch_size
     status = (
         f"Training ended after {last.step:,} steps: {fit.reason}. The bound is known to "

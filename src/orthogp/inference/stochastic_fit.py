@@ -139,6 +139,11 @@ class StochasticFit:
     box: Domain
 
     @property
+    def last(self) -> Progress:
+        """Where training ended; the bound is NaN if not even the first block went well."""
+        return self.history[-1] if self.history else Progress(0, 0, np.nan, np.nan, 0)
+
+    @property
     def offset(self) -> float:
         """A constant that is part of f."""
         return float(self.parameters.offset)
