@@ -184,7 +184,8 @@ def what_training_reaches(num_rows: int = 1000, num_features: int = 41) -> None:
 def classification(path: str) -> None:
     """Passes over the rows against SVGP with 64 inducing points, and against random batches.
 
-    By tenfold cross-validation: of a single tenth, 530 rows, the error is known to 0.013 only.
+    On one tenth held out, and by tenfold cross-validation of which that is the first fold: of 530
+    rows the error is known to 0.013 only.
     """
     with np.load(path) as data:
         X, y = data["X"].astype(float), (data["y"] == data["y"].max()).astype(float)
@@ -198,6 +199,13 @@ def classification(path: str) -> None:
         difference = scores["ours"] - scores["SVGP"]
         error = difference.std(axis=0, ddof=1) / np.sqrt(len(folds))
         for column, what in enumerate(("error", "log loss")):
+            ours, theirs = (scores[model][0, column] for model in models)
+            report(
+                f"Banana, {name}: {what} relative to SVGP with 64 points, one tenth held out",
+                f"{ours:.4f} against {theirs:.4f}",
+                ours / theirs,
+                1.0,
+            )
             ours, theirs = (scores[model][:, column].mean() for model in models)
             report(
                 f"Banana, {name}: {what} relative to SVGP with 64 points, mean of ten folds",
