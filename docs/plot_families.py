@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from tabulate_families import LOWER, POLYNOMIALS, UPPER, shortest_lattice
 
+from orthogp import plots
 from orthogp.features import (
     Additive,
     Box,
@@ -42,18 +43,11 @@ IMAGES = Path(__file__).parent / "images"
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00")
 GREY, SHADE = "#777777", "#f3f3f3"
 STYLE = {
+    **plots.STYLE,
     "font.size": 9,
     "axes.titlesize": 9.5,
-    "axes.titlelocation": "left",
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.axisbelow": True,
-    "axes.grid": True,
-    "grid.color": "#e4e4e4",
-    "grid.linewidth": 0.6,
     "lines.linewidth": 1.5,
     "legend.frameon": False,
-    "legend.fontsize": 9,
     "legend.handlelength": 1.8,
 }
 DPI = 100

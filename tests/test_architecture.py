@@ -148,6 +148,7 @@ def test_public_names_are_these() -> None:
         "OutOfDomainWarning",
         "PrecisionError",
         "StochasticGPRegressor",
+        "TrainingSettings",
     ]
     for name in orthogp.__all__:
         assert hasattr(orthogp, name)

@@ -74,6 +74,7 @@ def test_learning_raises_the_bound_above_that_of_other_hyperparameters(fitted):
         assert other.elbo_ <= model.elbo_ + 0.05
 
 
+@pytest.mark.slow
 def test_moons_are_told_apart():
     X, y = make_moons(400, noise=0.2, random_state=0)
     X_new, y_new = make_moons(1000, noise=0.2, random_state=1)

@@ -27,7 +27,8 @@ _BLUE, _VERMILLION, _BLACK, _GREY = "#0072B2", "#D55E00", "#000000", "#777777"
 # For curves that must be told apart; Okabe and Ito's yellow is too pale for a line on white.
 _CURVES = (_BLUE, _VERMILLION, "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
 _MARKERS, _DASHES = "osD^v<>phd8", ("-", "--", ":")
-_STYLE = {
+#: What all figures have in common.
+STYLE = {
     "font.size": 10,
     "axes.titlesize": 10,
     "axes.titlelocation": "left",
@@ -120,7 +121,7 @@ def plot_forecast(
     check : Band
         The prediction of its end from what came before.
     """
-    with require_matplotlib().rc_context(_STYLE):
+    with require_matplotlib().rc_context(STYLE):
         figure, axes = _new_figure("wwe", size=(11, 4.4))
         whole, end = axes["w"], axes["e"]
         whole.plot(x, y, color=_BLACK, linewidth=0.7, label="record")
@@ -161,7 +162,7 @@ def plot_bands(
         The function behind the rows.
     """
     matplotlib = require_matplotlib()
-    with matplotlib.rc_context(_STYLE):
+    with matplotlib.rc_context(STYLE):
         figure, axes = _new_figure("ww\nle", size=(11, 7.2), height_ratios=[1.2, 1])
         _draw_density(axes["w"], x, y)
         axes["w"].plot(band.x, band.mean, color=_BLUE, linewidth=1.3, label="mean of f")
@@ -206,7 +207,7 @@ def plot_panels(
         What the level lines are.
     """
     matplotlib = require_matplotlib()
-    with matplotlib.rc_context(_STYLE):
+    with matplotlib.rc_context(STYLE):
         size = (3.9 * len(panels) + 1.6, 4.2)
         figure = matplotlib.figure.Figure(figsize=size, layout="constrained")
         figure.suptitle(title, x=0.01, ha="left", fontsize=12)

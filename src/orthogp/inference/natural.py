@@ -12,6 +12,7 @@ are noisy: steps that would more than halve a precision, or leave it indefinite,
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -20,7 +21,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from orthogp.errors import InputError
-from orthogp.inference.variational import DenseNormal, DiagonalNormal
+from orthogp.inference.variational import DenseNormal, DiagonalNormal, Normal
 
 
 def natural_step(
@@ -37,11 +38,14 @@ def natural_step(
     `parameters.q` is the distribution, `ascent` the gradient of the objective in all parameters,
     `share` that of the data in the running average of S⁻¹.
     """
-    q, own = parameters.q, ascent.q
-    if isinstance(q, DiagonalNormal):
-        moved = _diagonal_step(objective, parameters, ascent, batch, key, rho, share)
-    elif isinstance(q, DenseNormal):
-        moved = _dense_step(objective, parameters, own, batch, key, rho, share)
+
+    def at(q: Normal) -> jax.Array:
+        return objective(eqx.tree_at(lambda tree: tree.q, parameters, q), batch, key)
+
+    if isinstance(parameters.q, DiagonalNormal):
+        moved = _diagonal_step(at, parameters.q, ascent.q, rho, share)
+    elif isinstance(parameters.q, DenseNormal):
+        moved = _dense_step(at, parameters.q, ascent.q, rho, share)
     else:
         raise InputError(
             "Natural gradients need a dense or diagonal S: leave `natural` open for a low-rank one."
@@ -50,15 +54,12 @@ def natural_step(
 
 
 def _diagonal_step(
-    objective: Any,
-    parameters: Any,
-    ascent: Any,
-    batch: Any,
-    key: jax.Array,
+    objective: Callable[[Normal], jax.Array],
+    q: DiagonalNormal,
+    gradient: DiagonalNormal,
     rho: float | jax.Array,
     share: jax.Array,
 ) -> DiagonalNormal:
-    q, gradient = parameters.q, ascent.q
     # ∂/∂s = (∂/∂ log s)/s. A precision may grow at once by any factor, for the mean would outrun
     # one that lags behind, but noise must not make it negative.
     factor = jnp.maximum(1 - 2 * rho * gradient.log_variances, 0.5)
@@ -66,8 +67,7 @@ def _diagonal_step(
     # S knows no correlations, and along what features have in common its step is too long, by up
     # to their number. The bound is quadratic in m: one more value of it tells the best length.
     here, along = (
-        objective(eqx.tree_at(lambda tree: tree.q.mean, parameters, mean), batch, key)
-        for mean in (q.mean, q.mean + direction)
+        objective(DiagonalNormal(mean, q.log_variances)) for mean in (q.mean, q.mean + direction)
     )
     slope = gradient.mean @ direction
     curvature = 2 * (slope - (along - here))
@@ -78,21 +78,18 @@ def _diagonal_step(
 
 
 def _dense_step(
-    objective: Any,
-    parameters: Any,
+    objective: Callable[[Normal], jax.Array],
+    q: DenseNormal,
     gradient: DenseNormal,
-    batch: Any,
-    key: jax.Array,
     rho: float | jax.Array,
     share: jax.Array,
 ) -> DenseNormal:
-    q = parameters.q
     size = len(q.mean)
     S = q.covariance()
 
     def shifted(shift):
         # S + shift in the expectation of the likelihood; the divergence is known without it.
-        return objective(eqx.tree_at(lambda tree: tree.q, parameters, q.shifted(shift)), batch, key)
+        return objective(q.shifted(shift))
 
     by_likelihood = jax.grad(shifted)(jnp.zeros((size, size)))
     by_likelihood = (by_likelihood + by_likelihood.T) / 2

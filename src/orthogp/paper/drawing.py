@@ -25,20 +25,7 @@ MARKERS = "osD^v<>"
 
 # Inches of a legend that one of its columns takes.
 _LEGEND_COLUMN = 2.7
-_STYLE = {
-    "font.size": 9,
-    "axes.titlesize": 9.5,
-    "axes.titlelocation": "left",
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.axisbelow": True,
-    "axes.grid": True,
-    "grid.color": "#e4e4e4",
-    "grid.linewidth": 0.6,
-    "lines.linewidth": 1.4,
-    "legend.edgecolor": "none",
-    "legend.framealpha": 1.0,
-}
+_STYLE = {**plots.STYLE, "font.size": 9, "axes.titlesize": 9.5, "lines.linewidth": 1.4}
 
 
 def style() -> Any:
