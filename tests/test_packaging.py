@@ -61,6 +61,7 @@ def test_wheel_contents(wheel: Path) -> None:
     assert any(re.fullmatch(r"orthogp/data/[^/]+\.npz", name) for name in names)
 
 
+@pytest.mark.slow
 def test_installs_into_empty_environment(wheel: Path, tmp_path: Path) -> None:
     home = tmp_path / "empty"
     # Even without pip: the pip that runs the tests installs into it from outside.

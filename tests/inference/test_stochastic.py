@@ -85,7 +85,9 @@ def written_out(
 
 @pytest.mark.parametrize("num_samples", [5, pytest.param(16, marks=slow)])
 @pytest.mark.parametrize("sampler", ["stratified", "independent"])
-@pytest.mark.parametrize("family", [*FAMILIES, Wavelets(7, a=8.0)], ids=repr)
+@pytest.mark.parametrize(
+    "family", [*FAMILIES, pytest.param(Wavelets(7, a=8.0), marks=slow)], ids=repr
+)
 def test_estimates_are_those_written_out(
     family: SpectralFeatures, sampler: Any, num_samples: int
 ) -> None:
