@@ -81,6 +81,7 @@ def test_several_targets_are_refused(rows: tuple[np.ndarray, np.ndarray]) -> Non
         StochasticGPRegressor().fit(X, np.stack([y, y], axis=1))
 
 
+@pytest.mark.slow
 def test_training_that_fails_at_once_leaves_the_start_and_says_so() -> None:
     rng = np.random.default_rng(0)
     X = rng.uniform(0, 1, (40, 1))

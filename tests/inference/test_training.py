@@ -141,6 +141,7 @@ def test_posterior_is_that_of_the_learned_distribution(problem: Problem) -> None
     np.testing.assert_allclose(np.diag(joint), expected, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_seed_decides_everything(problem: Problem) -> None:
     settings = {"batch_size": 20, "num_samples": 16, "max_steps": 60, "block": 20}
     first, again, other = (train(problem, **settings, seed=seed) for seed in (3, 3, 4))

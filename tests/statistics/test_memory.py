@@ -26,6 +26,7 @@ print(peak() - before)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss has other units elsewhere")
+@pytest.mark.slow
 def test_four_million_rows_take_a_few_hundred_megabytes() -> None:
     # The rows themselves are 64 MB; buffers that the module promises, about 200.
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True)
