@@ -160,6 +160,8 @@ def test_public_names_of_the_subpackages_are_these() -> None:
     assert set(kernels.__all__) == {
         "KERNEL_NAMES",
         "RBF",
+        "Categorical",
+        "Cyclic",
         "Kernel",
         "Matern",
         "Matern12",
@@ -172,6 +174,7 @@ def test_public_names_of_the_subpackages_are_these() -> None:
         "SpectralKernel",
         "SpectralMixture",
         "Sum",
+        "additive",
         "components",
         "from_sklearn",
         "resolve_kernel",
@@ -180,6 +183,7 @@ def test_public_names_of_the_subpackages_are_these() -> None:
         "EXACT",
         "FEATURE_NAMES",
         "Additive",
+        "AdditiveLattice",
         "Box",
         "Eigenfunction",
         "Features",
@@ -199,7 +203,13 @@ def test_public_names_of_the_subpackages_are_these() -> None:
         "VariationalFourier",
         "resolve_features",
     }
-    assert set(statistics.__all__) == {"FourierStatistics", "FrequencyLattice", "RealSums"}
+    assert set(statistics.__all__) == {
+        "AdditiveStatistics",
+        "ComponentLattice",
+        "FourierStatistics",
+        "FrequencyLattice",
+        "RealSums",
+    }
     assert {"Bound", "Certificate", "Domain", "Moments", "Posterior"} <= set(inference.__all__)
     for package in (kernels, features, statistics, inference):
         for name in package.__all__:

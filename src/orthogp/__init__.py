@@ -3,7 +3,7 @@
 ::
 
     from orthogp import GPRegressor
-    model = GPRegressor(kernel="matern32").fit(X, y)          # 1 to 3 columns, any number of rows
+    model = GPRegressor(kernel="matern32").fit(X, y)          # more than 3 columns add up
     mean, std = model.predict(X_new, return_std=True)
     print(model.summary())
     model.partial_fit(X_more, y_more)                         # the old rows are not needed

@@ -12,33 +12,33 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from orthogp.beginnings import (
+    Model,
+    begin_sketch,
+    check_categories,
+    choose_model,
+    starting_values,
+)
+from orthogp.component_models import ComponentsMixin
 from orthogp.errors import FitWarning, InputError, OutOfDomainWarning
 from orthogp.features import Features, resolve_features
 from orthogp.inference import Functions, Gaussian
 from orthogp.inference.settings import MAX_FEATURES, FitSettings, Start
-from orthogp.inference.starts import starts_for_kernel, starts_for_name
 from orthogp.inference.threads import one_thread
-from orthogp.kernels import Kernel, resolve_kernel
-from orthogp.kernels.convert import KernelChoice
+from orthogp.kernels import Kernel
 from orthogp.learning import learn
 from orthogp.report import summarise
-from orthogp.sketch import Rows, Sketch, Units
+from orthogp.sketch import Rows, Sketch
 from orthogp.statistics.nufft import available_threads
-from orthogp.validation import (
-    check_columns,
-    check_domain,
-    check_inputs,
-    check_rows,
-    check_settings,
-    warn_constant_columns,
-)
+from orthogp.validation import check_inputs, check_rows, check_settings, warn_constant_columns
 
 
-class GPRegressor(RegressorMixin, BaseEstimator):
-    """Gaussian process regression for one to three input columns and any number of rows.
+class GPRegressor(ComponentsMixin, RegressorMixin, BaseEstimator):
+    """Gaussian process regression for any number of rows.
 
-    One pass over the rows gives sums on a frequency lattice (`FourierStatistics`); learning and
-    prediction see only those.
+    One to three input columns act jointly; more add up, f(x) = Σ_j f_j(x_{columns_j}). One pass
+    over the rows gives sums on frequency lattices (`FourierStatistics`, for additive models
+    `AdditiveStatistics`); learning and prediction see only those.
 
     Parameters
     ----------
@@ -46,7 +46,9 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         A name ("rbf", "matern", "matern12", "matern32", "matern52", "rational-quadratic",
         "quasi-periodic") starts from values read off the data, with one lengthscale per column. A
         kernel object starts from its own values, in the units of X and y; made by `.on(columns)`,
-        it may leave columns of X unused.
+        it may leave columns of X unused. A name after "additive-", or any name with more than three
+        columns, means one kernel on each column; sums such as `Matern32().on(0) + RBF().on(1, 2)`
+        may act on any number of columns, up to three in each term.
     features : str or Features, default "auto"
         The family of inducing features: "lattice" (which is "auto"), "trig", "hermite",
         "legendre", "chebyshev", "box", "eigenfunction", "variational-fourier", "harmonic",
@@ -69,9 +71,14 @@ class GPRegressor(RegressorMixin, BaseEstimator):
     wrap_tolerance : float, default 1e-4
         The largest relative error of the periodic prior over the data.
     max_features : int
-        The largest feature set for "auto"; time grows with its cube.
+        The largest feature set of the dense solver for "auto"; time grows with its cube.
+    solver : {"auto", "dense", "iterative"}, default "auto"
+        The iterative solver takes up to millions of lattice features; "auto" turns to it if the
+        data ask for more than `max_features` and there are some thousand rows.
     max_seconds : float, optional
         Stop learning after that long.
+    max_memory : float, optional
+        Bytes that the iterative solver may take: fewer give fewer features.
     n_jobs : int, optional
         Threads; all available cores unless given.
     random_state : int, optional
@@ -80,7 +87,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
     Attributes
     ----------
     columns_ : (d,)
-        The columns of X that the kernel acts on, at most three.
+        The columns of X that the kernel acts on.
     kernel_, noise_variance_
         The learned model, in the units of X and y (several targets of different scale: in units of
         `target_scale_`).
@@ -115,7 +122,9 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         weights: str = "repeats",
         wrap_tolerance: float = 1e-4,
         max_features: int = MAX_FEATURES,
+        solver: str = "auto",
         max_seconds: float | None = None,
+        max_memory: float | None = None,
         n_jobs: int | None = None,
         random_state: int | None = None,
     ) -> None:
@@ -129,7 +138,9 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         self.weights = weights
         self.wrap_tolerance = wrap_tolerance
         self.max_features = max_features
+        self.solver = solver
         self.max_seconds = max_seconds
+        self.max_memory = max_memory
         self.n_jobs = n_jobs
         self.random_state = random_state
 
@@ -144,20 +155,11 @@ class GPRegressor(RegressorMixin, BaseEstimator):
             Weights ≥ 0; see the `weights` parameter.
         """
         began = time.monotonic()
-        choice = self._check_parameters()
+        check_settings(self)
         rows = check_rows(self, X, y, sample_weight, reset=True)
-        columns = check_columns(choice.kernel, rows.X.shape[1])
-        warn_constant_columns(self, rows.used, columns)
-        sketch = Sketch.begin(
-            rows.on(columns),
-            mean=self.mean,
-            domain=check_domain(self.domain, len(columns)),
-            kernel=None if choice.from_name else _inner(choice.kernel, columns),
-            learn=self.learn,
-            wrap_tolerance=self.wrap_tolerance,
-            num_threads=available_threads(self.n_jobs),
-        )
-        self._learn(sketch, choice, columns, None, began, rows)
+        model = choose_model(self.kernel, self.features, rows.X.shape[1])
+        warn_constant_columns(self, rows.used, model.columns)
+        self._learn(begin_sketch(self, rows, model), model, None, began, rows)
         self._one_target = rows.one_target
         return self
 
@@ -181,35 +183,32 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None, *, sign: int
     ) -> Self:
         began = time.monotonic()
-        choice = self._check_parameters()
+        check_settings(self)
         rows = check_rows(self, X, y, sample_weight, reset=False)
         if rows.y.shape[1] != len(self.target_scale_):
             raise InputError(
                 f"y must have {len(self.target_scale_)} columns as before, got {rows.y.shape[1]}."
             )
-        columns = check_columns(choice.kernel, rows.X.shape[1])
-        if not np.array_equal(columns, self.columns_):
+        model = choose_model(self.kernel, self.features, rows.X.shape[1])
+        if not np.array_equal(model.columns, self.columns_):
             raise InputError("The kernel acts on other columns than before: fit again.")
-        sketch = self._sketch.updated(rows.on(columns), sign, available_threads(self.n_jobs))
-        self._learn(sketch, choice, columns, self._last, began)
+        seen = rows.on(model.columns)
+        check_categories(model.inner.kernel, seen.X, model.columns)
+        sketch = self._sketch.updated(seen, sign, available_threads(self.n_jobs))
+        self._learn(sketch, model, self._last, began)
         return self
-
-    def _check_parameters(self) -> KernelChoice:
-        check_settings(self)
-        return resolve_kernel(self.kernel)
 
     def _learn(
         self,
         sketch: Sketch,
-        choice: KernelChoice,
-        columns: NDArray[np.int64],
+        model: Model,
         previous: Start | None,
         began: float,
         rows: Rows | None = None,
     ) -> None:
         """Learn from the sums; the model changes only when all has gone well."""
         summed = time.monotonic()
-        choice = choice._replace(kernel=_inner(choice.kernel, columns))
+        choice, columns = model.inner, model.columns
         # A kernel object is in the units of y: one scale for all targets keeps its meaning.
         units = sketch.units(shared=not choice.from_name)
         threads = available_threads(self.n_jobs)
@@ -220,11 +219,13 @@ class GPRegressor(RegressorMixin, BaseEstimator):
             wrap_tolerance=self.wrap_tolerance,
             repeats=self.weights == "repeats",
             deadline=None if self.max_seconds is None else began + self.max_seconds,
+            solver=self.solver,
+            max_memory=self.max_memory,
         )
-        starts = self._starts(sketch, units, choice, previous)
+        starts = starting_values(self, sketch, units, choice, previous)
         family = resolve_features(self.features, self.num_features, len(columns))
         own = None if rows is None else rows.on(columns)
-        fit = learn(sketch, units, family, settings, starts, threads, own)
+        fit, sketch = learn(sketch, units, family, settings, starts, threads, own)
         domain = sketch.covered(fit.period)
         with one_thread():
             posterior = fit.posterior(domain, threads)
@@ -254,29 +255,6 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         ended = time.monotonic()
         self.timings_ = {"pass": summed - began, "learn": ended - summed, "total": ended - began}
 
-    def _starts(
-        self, sketch: Sketch, units: Units, choice: KernelChoice, previous: Start | None
-    ) -> list[Start]:
-        """Return starting values in standardised units."""
-        unit = units.scale[0] ** 2
-        noise = choice.noise_variance if self.noise_variance is None else self.noise_variance
-        noise = None if noise is None else noise / unit
-        if choice.from_name:
-            statistics = sketch.standardised(units)
-            starts = starts_for_name(choice.kernel, statistics, sketch.width)
-            if noise is not None:
-                starts = [Start(start.kernel, noise, start.shape) for start in starts]
-        elif self.learn:
-            starts = starts_for_kernel(choice.kernel.scaled(1 / unit), noise)
-        else:
-            starts = [Start(choice.kernel.scaled(1 / unit), 1e-2 if noise is None else noise)]
-        if previous is None or not self.learn:
-            return starts
-        ratio = self.target_scale_[0] ** 2 / unit
-        kernel, noise = previous.kernel.scaled(ratio), previous.noise_variance * ratio
-        # A shape of its own; first, for the fit to go on from if it has seen most of the rows.
-        return [Start(kernel, noise, -1, starts[0].from_user, previous.rows), *starts]
-
     # ------------------------------------------------------------------ prediction
 
     def predict(
@@ -301,10 +279,10 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         check_is_fitted(self, "posterior_")
         X = self._inputs(X)
         scale = self.target_scale_
+        if not (return_std or return_cov):
+            return self._shaped(self.posterior_.predict_mean(X) * scale + self.target_offset_)
         prediction = self.posterior_.predict(X)
         mean = self._shaped(prediction.mean * scale + self.target_offset_)
-        if not (return_std or return_cov):
-            return mean
         noise = self.posterior_.noise_variance if include_noise else 0.0
         if return_std:
             deviation = np.sqrt(prediction.variance + noise)
@@ -372,7 +350,9 @@ class GPRegressor(RegressorMixin, BaseEstimator):
     def _inputs(self, X: ArrayLike) -> NDArray:
         """Return the columns that the kernel sees."""
         X = check_inputs(self, X)
-        return X if len(self.columns_) == X.shape[1] else X[:, self.columns_]
+        X = X if len(self.columns_) == X.shape[1] else X[:, self.columns_]
+        check_categories(self.posterior_.kernel, X, self.columns_)
+        return X
 
     def _shaped(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """Drop the last axis, that of the targets, if y had none."""
@@ -382,11 +362,6 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = True
         return tags
-
-
-def _inner(kernel: Kernel, columns: NDArray[np.int64]) -> Kernel:
-    """Return the kernel with its columns counted among those that it sees."""
-    return kernel.with_columns({int(column): i for i, column in enumerate(columns)})
 
 
 def _variance_unit(scale: NDArray[np.float64]) -> float:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from typing import Literal
 
+from orthogp.additive_sketch import AdditiveSketch
+from orthogp.errors import InputError
 from orthogp.features import Features
+from orthogp.inference.additive_fitting import AdditiveFitter
 from orthogp.inference.exact_fitting import ExactFitter
 from orthogp.inference.family_fit import FamilyRows
 from orthogp.inference.family_fitting import FamilyFitter
 from orthogp.inference.fit import Fit
-from orthogp.inference.fitting import Fitter
 from orthogp.inference.settings import FitSettings, Start
 from orthogp.inference.threads import BlasThreads
+from orthogp.lattice_learning import LatticeLearner, RowSums
 from orthogp.sketch import Rows, Sketch, Units
+from orthogp.statistics import AdditiveStatistics
 
 
 def learn(
@@ -23,8 +27,8 @@ def learn(
     starts: list[Start],
     num_threads: int,
     rows: Rows | None,
-) -> Fit:
-    """Return the model learned from standardised targets.
+) -> tuple[Fit, Sketch]:
+    """Return the model learned from standardised targets, and the sums it ended with.
 
     Parameters
     ----------
@@ -35,13 +39,25 @@ def learn(
     """
     statistics = sketch.standardised(units)
     threads = BlasThreads(num_threads)
-    if family is None:
-        fitter = Fitter(statistics, sketch.width, sketch.mean, settings, threads)
-        return fitter.fit(starts)
+    if isinstance(sketch, AdditiveSketch) and isinstance(statistics, AdditiveStatistics):
+        if settings.solver == "iterative":
+            raise InputError(
+                "The iterative solver takes one lattice in up to three columns, not a sum of terms "
+                'with lattices of their own: use solver="auto".'
+            )
+        own_periods = tuple(term.periods for term in sketch.terms)
+        additive = AdditiveFitter(
+            statistics, sketch.width, sketch.mean, settings, threads, own_periods, sketch.factors
+        )
+        return additive.fit(starts), sketch
     own = None
     if rows is not None:
         own = FamilyRows(rows.X, (rows.y - units.offset) / units.scale, rows.weights)
+    if family is None:
+        sums = RowSums(sketch, units, rows, num_threads)
+        learner = LatticeLearner(sketch, statistics, own, sums, settings, num_threads)
+        return learner.fit(starts), sums.sketch
     parts = (statistics, own, sketch.extent, sketch.mean, settings, threads)
     if isinstance(family, Features):
-        return FamilyFitter(family, *parts).fit(starts)
-    return ExactFitter(*parts).fit(starts)
+        return FamilyFitter(family, *parts).fit(starts), sketch
+    return ExactFitter(*parts).fit(starts), sketch

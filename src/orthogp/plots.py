@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 #: Half the width of a 95% band, in standard deviations.
 BAND_SDS = 1.96
 
-_BLUE, _VERMILLION, _BLACK, _GREY = "#0072B2", "#D55E00", "#000000", "#777777"
+BLUE, VERMILLION, _BLACK, GREY = "#0072B2", "#D55E00", "#000000", "#777777"
 # For curves that must be told apart; Okabe and Ito's yellow is too pale for a line on white.
-_CURVES = (_BLUE, _VERMILLION, "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
+_CURVES = (BLUE, VERMILLION, "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
 _MARKERS, _DASHES = "osD^v<>phd8", ("-", "--", ":")
 #: What all figures have in common.
 STYLE = {
@@ -134,7 +134,7 @@ def plot_forecast(
         shown = x >= begin - 0.4 * (check.x[-1] - begin)
         end.plot(x[shown], y[shown], ".", color=_BLACK, markersize=3, label="record")
         _draw_band(end, check, "forecast made at the dashed line")
-        end.axvline(begin, color=_GREY, linewidth=0.9, linestyle="--")
+        end.axvline(begin, color=GREY, linewidth=0.9, linestyle="--")
         end.set(title=f"Check: the last {x[-1] - begin:.0f} years, forecast", xlabel=xlabel)
         end.margins(x=0.02)
         _add_legend_above(end, rows=3)
@@ -165,7 +165,7 @@ def plot_bands(
     with matplotlib.rc_context(STYLE):
         figure, axes = _new_figure("ww\nle", size=(11, 7.2), height_ratios=[1.2, 1])
         _draw_density(axes["w"], x, y)
-        axes["w"].plot(band.x, band.mean, color=_BLUE, linewidth=1.3, label="mean of f")
+        axes["w"].plot(band.x, band.mean, color=BLUE, linewidth=1.3, label="mean of f")
         axes["w"].set(title=title, xlabel="x", ylabel="y")
         axes["w"].margins(x=0)
         _add_legend_above(axes["w"], rows=1)
@@ -177,9 +177,9 @@ def plot_bands(
         error = Band(band.x, band.mean - truth(band.x), band.std)
         zero = Band(band.x, np.zeros_like(band.std), band.std)
         axes["e"].fill_between(
-            band.x, zero.lower, zero.upper, color=_BLUE, alpha=0.25, linewidth=0, label="95% band"
+            band.x, zero.lower, zero.upper, color=BLUE, alpha=0.25, linewidth=0, label="95% band"
         )
-        axes["e"].plot(error.x, error.mean, color=_VERMILLION, linewidth=0.5, label="mean − truth")
+        axes["e"].plot(error.x, error.mean, color=VERMILLION, linewidth=0.5, label="mean − truth")
         axes["e"].set(title="Errors of the mean of f", xlabel="x", ylabel="mean − truth")
         axes["e"].margins(x=0)
         _add_legend_above(axes["e"], rows=1, columns=2)
@@ -247,9 +247,9 @@ def _new_figure(
 
 def _draw_band(axes: Axes, band: Band, label: str) -> None:
     axes.fill_between(
-        band.x, band.lower, band.upper, color=_BLUE, alpha=0.25, linewidth=0, label="95% band"
+        band.x, band.lower, band.upper, color=BLUE, alpha=0.25, linewidth=0, label="95% band"
     )
-    axes.plot(band.x, band.mean, color=_BLUE, linewidth=1.1, label=label)
+    axes.plot(band.x, band.mean, color=BLUE, linewidth=1.1, label=label)
 
 
 def _draw_panel(axes: Axes, panel: Panel, labels: Sequence[str], reference: str) -> None:
@@ -298,9 +298,9 @@ def _draw_lens(
 ) -> None:
     """Draw a short stretch so that the band of f fills it; most rows lie above and below."""
     inside = np.flatnonzero((x >= band.x[0]) & (x <= band.x[-1]))[:_MOST_POINTS]
-    axes.plot(x[inside], y[inside], ".", color=_GREY, markersize=2, alpha=0.5, label="rows")
+    axes.plot(x[inside], y[inside], ".", color=GREY, markersize=2, alpha=0.5, label="rows")
     _draw_band(axes, band, "mean of f")
-    axes.plot(band.x, truth, color=_VERMILLION, linewidth=1.3, linestyle="--", label="truth")
+    axes.plot(band.x, truth, color=VERMILLION, linewidth=1.3, linestyle="--", label="truth")
     low, high = min(band.lower.min(), truth.min()), max(band.upper.max(), truth.max())
     margin = 0.5 * (high - low)
     axes.set_ylim(low - margin, high + margin)

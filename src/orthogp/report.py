@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from orthogp.component_report import describe_components
 from orthogp.features import resolve_features
+from orthogp.inference.additive_posterior import AdditivePosterior
 from orthogp.inference.domain import show
 from orthogp.kernels import Product
 
@@ -23,7 +25,10 @@ def summarise(model: GPRegressor) -> str:
     lines = [f"GPRegressor: {statistics.rows:,.0f} rows, {columns}"]
     if several:
         lines[0] += f", {len(model.target_scale_)} targets"
-    for i, (primitive, dims) in enumerate(model.kernel_.primitives()):
+    additive = isinstance(model.posterior_, AdditivePosterior)
+    if additive:
+        lines += describe_components(model)
+    for i, (primitive, dims) in enumerate(() if additive else model.kernel_.primitives()):
         sign = "×" if isinstance(model.kernel_, Product) else "+"
         label = "kernel" if i == 0 else f"     {sign}"
         on = "" if dims is None else f" on column {', '.join(map(str, dims))}"
@@ -42,7 +47,7 @@ def summarise(model: GPRegressor) -> str:
     }
     lines.append(f"  {'mean':<12} {mean[model.mean]}")
     lines.append(f"  {'features':<12} {_features(model)}")
-    if model.period_ is not None:
+    if model.period_ is not None and not additive:
         lines.append(f"  {'covers':<12} {show(model.domain_)}")
     lines.append(
         f"  {'log p(y)':<12} between {model.elbo_:,.3f} (elbo) and {model.upper_bound_:,.3f}; "
@@ -93,6 +98,8 @@ def _features(model: GPRegressor) -> str:
         return "none: exact"
     family = resolve_features(model.features, "auto", 1)
     name = "" if family is None else f"{type(family).__name__}, "
+    if isinstance(model.posterior_, AdditivePosterior):
+        return f"M = {model.num_features_}, {len(model.posterior_.kernels)} lattices"
     lattice = "" if model.period_ is None else f", lattice of period {_number(model.period_)}"
     return f"{name}M = {model.num_features_}{lattice}"
 

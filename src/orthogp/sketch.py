@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -22,12 +22,12 @@ _EXTENTS = {1: 2**16, 2: 256, 3: 24}
 _SMALL_EXTENTS = {1: 2**16, 2: 128, 3: 20}
 _SMALL_DATA = 20_000
 # Rows added later may stretch the extent until only this much of the period is left around them.
-_LEAST_PERIOD = 1.25
+LEAST_PERIOD = 1.25
 
 # Standard deviations of the mean function's coefficients, in standard deviations of the targets
 # (slopes: per half extent of the data). Broad enough to leave the data the say.
-_OFFSET_SD = 10.0
-_SLOPE_SD = 10.0
+OFFSET_SD = 10.0
+SLOPE_SD = 10.0
 
 
 class Rows(NamedTuple):
@@ -68,12 +68,16 @@ class Sketch:
     mean : MeanPrior
         The mean function, for standardised targets.
     shift : (p,)
+    iterative : bool
+        Whether the lattice was chosen for the iterative solver, with far more modes than a dense
+        one takes.
     """
 
     statistics: FourierStatistics
     extent: Domain
     mean: MeanPrior
     shift: NDArray[np.float64]
+    iterative: bool = field(default=False, kw_only=True)
 
     @classmethod
     def begin(
@@ -110,8 +114,8 @@ class Sketch:
             lower, upper, period=period, extent=extents[len(width)]
         )
         prior = MeanPrior(
-            offset_variance=0.0 if mean is None else _OFFSET_SD**2,
-            slope_variance=_SLOPE_SD**2 if mean == "linear" else 0.0,
+            offset_variance=0.0 if mean is None else OFFSET_SD**2,
+            slope_variance=SLOPE_SD**2 if mean == "linear" else 0.0,
             origin=(lower + upper) / 2,
             width=width / 2,
         )
@@ -132,7 +136,7 @@ class Sketch:
             extent = Domain(
                 np.minimum(extent.lower, X.min(axis=0)), np.maximum(extent.upper, X.max(axis=0))
             )
-            if np.any(widths(extent) * _LEAST_PERIOD > lattice.period):
+            if np.any(widths(extent) * LEAST_PERIOD > lattice.period):
                 raise LatticeMismatchError(
                     "The new rows reach further than the model's lattice can hold: they extend to "
                     f"[{extent.lower}, {extent.upper}], its period is {lattice.period}. Fit again "
@@ -145,6 +149,11 @@ class Sketch:
                 f"Taking these rows out would leave {statistics.rows:g}: at least two must stay."
             )
         return replace(self, statistics=statistics, extent=extent)
+
+    def summed(self, lattice: FrequencyLattice, rows: Rows, num_threads: int) -> Self:
+        """Return the sketch of the same rows on another lattice, for the iterative solver."""
+        statistics = _sums(lattice, rows, self.mean, self.shift, num_threads)
+        return replace(self, statistics=statistics, iterative=True)
 
     def covered(self, period: NDArray[np.float64] | None) -> Domain:
         """Return where predictions are the posterior's, for a prior of that period.

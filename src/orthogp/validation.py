@@ -12,21 +12,24 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils import check_array, check_consistent_length
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
-from orthogp.errors import FitWarning, InputError, check_finite
+from orthogp.errors import FitWarning, InputError, KernelError, check_finite
 from orthogp.features import resolve_features
 from orthogp.inference import Domain
 from orthogp.kernels import Kernel
+from orthogp.kernels.cyclic import has_own_period
 from orthogp.sketch import Rows
 from orthogp.statistics.lattice import MAX_DIMS
 
 _MEANS = (None, "constant", "linear")
 _WEIGHTS = ("repeats", "precisions")
+_SOLVERS = ("auto", "dense", "iterative")
 
 
 def check_settings(estimator: Any) -> None:
     """Raise `InputError` unless an estimator's parameters (its kernel apart) make sense."""
-    for name, allowed in (("mean", _MEANS), ("weights", _WEIGHTS)):
-        value = getattr(estimator, name)
+    choices = {"mean": _MEANS, "weights": _WEIGHTS, "solver": _SOLVERS}
+    for name, allowed in choices.items():
+        value = getattr(estimator, name, allowed[0])
         if not (value is None or isinstance(value, str)) or value not in allowed:
             raise InputError(f"{name} must be one of {allowed}, got {value!r}.")
     resolve_features(estimator.features, "auto", 1)
@@ -35,8 +38,8 @@ def check_settings(estimator: Any) -> None:
         raise InputError(f'num_features must be "auto" or a whole number ≥ 1, got {number!r}.')
     if not (isinstance(estimator.max_features, Integral) and int(estimator.max_features) >= 1):
         raise InputError(f"max_features must be at least 1, got {estimator.max_features!r}.")
-    for name in ("noise_variance", "wrap_tolerance", "max_seconds"):
-        value = getattr(estimator, name)
+    for name in ("noise_variance", "wrap_tolerance", "max_seconds", "max_memory"):
+        value = getattr(estimator, name, None)
         optional = name != "wrap_tolerance"
         if not (optional and value is None) and not (
             isinstance(value, Real) and 0 < float(value) < np.inf
@@ -102,11 +105,17 @@ def check_rows(
 def check_columns(kernel: Kernel, num_columns: int) -> NDArray[np.int64]:
     """Return the columns that the kernel sees, at most three."""
     kernel.check(num_columns)
+    if has_own_period(kernel):
+        raise KernelError(
+            "Cyclic and Categorical kernels need lattices of their own, which GPRegressor has: use "
+            "another kernel here."
+        )
     columns = kernel.columns(num_columns)
     if len(columns) > MAX_DIMS:
         raise InputError(
             f"The kernel acts on {len(columns)} columns, but can act on at most {MAX_DIMS} "
-            "jointly: drop columns of X, or choose those that matter by kernel.on(0, 2)."
+            "jointly: choose those that matter by kernel.on(0, 2), or let a GPRegressor add up "
+            "kernels on few columns each."
         )
     return np.array(columns)
 

@@ -1,6 +1,7 @@
 """Feature families: orthonormal inducing features."""
 
 from orthogp.features.additive import Additive
+from orthogp.features.additive_lattice import AdditiveLattice
 from orthogp.features.base import Features, PointFeatures
 from orthogp.features.box import Box
 from orthogp.features.eigenfunction import Eigenfunction
@@ -21,6 +22,7 @@ __all__ = [
     "EXACT",
     "FEATURE_NAMES",
     "Additive",
+    "AdditiveLattice",
     "Box",
     "Eigenfunction",
     "Features",

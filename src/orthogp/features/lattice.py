@@ -104,6 +104,11 @@ class Lattice(Features):
         """The frequencies of the half set, (s, d)."""
         return self.indices * self.lattice.spacing
 
+    @property
+    def multiplicity(self) -> NDArray[np.float64]:
+        """How many modes each mass stands for: one of index zero, two of every other pair ±t."""
+        return np.concatenate([[1.0], np.full(len(self.indices) - 1, 2.0)])
+
     def masses(self, kernel: Kernel) -> NDArray[np.float64]:
         """Return the prior variance mass_t of each mode of the half set, (s,)."""
         return lattice_masses(kernel, self.lattice, self.indices)

@@ -14,14 +14,12 @@ from numpy.typing import NDArray
 from orthogp.errors import PrecisionError
 from orthogp.features import Lattice, MeanPrior
 from orthogp.inference.bounds import Certificate, factorise, one_pass_bound, titsias_bound
-from orthogp.inference.domain import Domain
-from orthogp.inference.fit import Fit
+from orthogp.inference.lattice_fit import LatticeFit
 from orthogp.inference.limits import NOISE_FLOOR, names_at_limit, parameter_limits
 from orthogp.inference.moments import Moments
 from orthogp.inference.objective import LatticeObjective
 from orthogp.inference.optimise import Maximum, curvature_at, refine, search
 from orthogp.inference.parameters import pack
-from orthogp.inference.posterior import Posterior
 from orthogp.inference.residual import required_features, sharp_upper_bound
 from orthogp.inference.settings import FitSettings, Start
 from orthogp.inference.status import Ending, describe
@@ -43,7 +41,7 @@ SETTLED = 0.01
 
 # How much longer lengthscales may become before the period must: generous at first, when they are
 # but guessed, and tight at the end, when every feature counts.
-_HEADROOM_FIRST, _HEADROOM_LAST = 1.5, 1.1
+HEADROOM_FIRST, HEADROOM_LAST = 1.5, 1.1
 
 
 @dataclass(frozen=True)
@@ -60,30 +58,6 @@ class Stage:
     def num_features(self) -> int:
         """The number of features."""
         return self.objective.features.num_features
-
-
-@dataclass(frozen=True)
-class LatticeFit(Fit):
-    """A fitted model with lattice features."""
-
-    features: Lattice
-    moments: Moments
-
-    @property
-    def period(self) -> NDArray[np.float64]:
-        """The period of the prior."""
-        return self.features.lattice.period
-
-    @property
-    def num_features(self) -> int:
-        """The number of features."""
-        return self.features.num_features
-
-    def posterior(self, domain: Domain, num_threads: int) -> Posterior:
-        """Return the posterior over a domain."""
-        return Posterior(
-            self.features, self.kernel, self.noise_variance, self.moments, domain, num_threads
-        )
 
 
 class Fitter:
@@ -117,15 +91,30 @@ class Fitter:
         """Return the fit from the best of some starting values."""
         if not self.settings.learn:
             return self._finish(starts[0], None)
+        return self.complete(self.begin(starts))
+
+    def begin(self, starts: list[Start]) -> Stage:
+        """Return the first stage: the best of the starting values, learned with few features."""
         if starts[0].rows > self.statistics.count / 2:
-            stage = self._resumed_stage(starts[0])
-        else:
-            stage = self._first_stage(starts, self._first_features(starts))
+            return self._resumed_stage(starts[0])
+        return self._first_stage(starts, self._first_features(starts))
+
+    def complete(self, stage: Stage) -> LatticeFit:
+        """Return the fit that a first stage leads to."""
         target, present = self._wanted_features(stage.best), stage.num_features
         if target > 4 * present:
             stage = self._later_stage(stage, int(np.sqrt(target * present)))
         stage = self._settle(stage)
         return self._finish(stage.best, stage)
+
+    def resume(self, start: Start) -> LatticeFit:
+        """Return the fit close to hyperparameters that are known to be good."""
+        stage = self._settle(self._resumed_stage(start))
+        return self._finish(stage.best, stage)
+
+    def certified_features(self, start: Start) -> int:
+        """Return how many features a certificate takes."""
+        return self._certified_features(start)[0]
 
     # ------------------------------------------------------------------ stages
 
@@ -158,7 +147,7 @@ class Fitter:
             curvature = curvature_at(objective, vector, objective(vector)[1], lower, upper)
             return self._refined(objective, vector, lower, upper, curvature)
 
-        return self._stage(start, self._wanted_features(start), _HEADROOM_LAST, method)
+        return self._stage(start, self._wanted_features(start), HEADROOM_LAST, method)
 
     def _first_features(self, starts: list[Start]) -> int:
         """Return the size of the first stage, larger for a kernel whose values ask for more.
@@ -175,7 +164,7 @@ class Fitter:
         scores, objectives = [], {}
         for start in starts:
             if start.shape not in objectives:
-                objective = self._objective(start, num_features, _HEADROOM_FIRST)
+                objective = self._objective(start, num_features, HEADROOM_FIRST)
                 objectives[start.shape] = objective, self._limits(objective, start.kernel)
             objective, (lower, upper) = objectives[start.shape]
             try:
@@ -190,7 +179,7 @@ class Fitter:
             late = self.settings.late
             return search(*problem, max_iterations=max_iterations, out_of_time=late)
 
-        stage = self._stage(start, num_features, _HEADROOM_FIRST, method)
+        stage = self._stage(start, num_features, HEADROOM_FIRST, method)
         return replace(stage, searched=True)
 
     def _later_stage(self, previous: Stage, num_features: int) -> Stage:
@@ -207,7 +196,7 @@ class Fitter:
                 curvature = curvature_at(at_end, x, at_end(x)[1], lower, upper)
             return self._refined(value_and_gradient, vector, lower, upper, curvature)
 
-        return self._stage(previous.best, num_features, _HEADROOM_LAST, from_curvature)
+        return self._stage(previous.best, num_features, HEADROOM_LAST, from_curvature)
 
     def _refined(self, objective, vector, lower, upper, curvature) -> Maximum:
         """Return the maximum close to a vector, searched for only if it is not that close."""
@@ -255,11 +244,14 @@ class Fitter:
             Start(objective.kernel_at(maximum.x), float(np.exp(maximum.x[-1]))),
             maximum,
             objective,
-            names_at_limit(objective.slots, maximum.x, lower, upper),
+            self._names_at_limit(objective, maximum.x, lower, upper),
         )
         objective.release()
         self._num_evaluations += maximum.num_evaluations
         return stage
+
+    def _names_at_limit(self, objective, vector, lower, upper) -> tuple[str, ...]:
+        return names_at_limit(objective.slots, vector, lower, upper)
 
     def _objective(self, start: Start, num_features: int, headroom: float) -> LatticeObjective:
         factors = self._decimation(start, headroom)
@@ -309,11 +301,14 @@ class Fitter:
     def _certified_features(self, best: Start) -> tuple[int, int]:
         """Return how many features a certificate takes, and how many the lattice has."""
         lattice: FrequencyLattice = self.statistics.lattice.decimate(
-            self._decimation(best, _HEADROOM_LAST)
+            self._decimation(best, HEADROOM_LAST)
         )
+        return required_features(best.kernel, lattice, self._allowed_residual(best))
+
+    def _allowed_residual(self, best: Start) -> float:
+        """Return the mass that features may leave out for a certificate."""
         factors = self.statistics.count * self.statistics.num_targets
-        allowed = 2 * ALLOWED_TRACE * best.noise_variance / factors
-        return required_features(best.kernel, lattice, allowed)
+        return 2 * ALLOWED_TRACE * best.noise_variance / factors
 
     # ------------------------------------------------------------------ the end
 
@@ -324,7 +319,7 @@ class Fitter:
         target = objective.features.num_features if objective else self._wanted_features(best)
         while True:
             if objective is None or objective.features.num_features < target:
-                objective = self._objective(best, target, _HEADROOM_LAST if stage else 1.0)
+                objective = self._objective(best, target, HEADROOM_LAST if stage else 1.0)
             moments = objective.moments(best.kernel)
             with one_thread():
                 fit = self._certified(objective, moments, best)

@@ -7,11 +7,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from orthogp.features import Features, Lattice, MeanPrior
-from orthogp.features.base import as_rows
-from orthogp.features.lattice import residual_mass
+from orthogp.features import AdditiveLattice, Features, Lattice, MeanPrior
+from orthogp.features.base import as_rows, prior_variance
 from orthogp.kernels import Kernel
-from orthogp.statistics import FourierStatistics, RealSums
+from orthogp.statistics import AdditiveStatistics, FourierStatistics, RealSums
 from orthogp.statistics.nufft import chunks
 
 ROWS_PER_CHUNK = 2**14
@@ -45,9 +44,9 @@ class Moments(NamedTuple):
 
 
 def moments_from_statistics(
-    features: Lattice,
+    features: Lattice | AdditiveLattice,
     kernel: Kernel,
-    statistics: FourierStatistics,
+    statistics: FourierStatistics | AdditiveStatistics,
     *,
     repeats: bool = True,
     sums: RealSums | None = None,
@@ -59,20 +58,32 @@ def moments_from_statistics(
     repeats : bool
         Whether a weight w counts a row w times; otherwise it divides the row's noise variance.
     sums : RealSums, optional
-        `statistics.real_sums(features.indices)`, if at hand.
+        `real_sums(features, statistics)`, if at hand.
     """
     masses = features.masses(kernel)
     amplitudes = np.sqrt(features.squared_amplitudes(masses))
     if sums is None:
-        sums = statistics.real_sums(features.indices)
+        sums = real_sums(features, statistics)
+    residual = max(prior_variance(kernel) - float(features.multiplicity @ masses), 0.0)
     return Moments(
         gram=amplitudes[:, None] * sums.gram * amplitudes,
         projection=amplitudes[:, None] * sums.projection,
         yy=statistics.yy,
-        residual_trace=statistics.count * residual_mass(kernel, masses),
+        residual_trace=statistics.count * residual,
         rows=statistics.count if repeats else statistics.rows,
         log_weights=0.0 if repeats else statistics.log_weights,
     )
+
+
+def real_sums(
+    features: Lattice | AdditiveLattice, statistics: FourierStatistics | AdditiveStatistics
+) -> RealSums:
+    """Return the sums of products of the features' cosines and sines."""
+    if isinstance(features, AdditiveLattice) and isinstance(statistics, AdditiveStatistics):
+        return statistics.real_sums(features.indices)
+    if isinstance(features, Lattice) and isinstance(statistics, FourierStatistics):
+        return statistics.real_sums(features.indices)
+    raise TypeError("The features and the statistics must both be additive, or neither.")
 
 
 def moments_from_rows(

@@ -12,22 +12,34 @@ Jacobian of the masses, from JAX.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from typing import Generic, TypeVar
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import get_lapack_funcs
 
-from orthogp.features import Lattice
+from orthogp.features import AdditiveLattice, Lattice
 from orthogp.inference.bounds import factorise_in_place, unwhiten, whiten
-from orthogp.inference.moments import Moments, moments_from_statistics
-from orthogp.inference.parameters import learned_slots, masses_and_jacobian, unpack
+from orthogp.inference.moments import Moments, moments_from_statistics, real_sums
+from orthogp.inference.parameters import (
+    PriorJacobian,
+    learned_slots,
+    masses_and_jacobian,
+    unpack,
+)
 from orthogp.inference.threads import BlasThreads
 from orthogp.kernels import Kernel
-from orthogp.statistics import FourierStatistics
+from orthogp.statistics import AdditiveStatistics, FourierStatistics
 
 (trtri,) = get_lapack_funcs(("trtri",), dtype=np.float64)
 
 
-class LatticeObjective:
+F = TypeVar("F", bound=Lattice | AdditiveLattice)
+S = TypeVar("S", bound=FourierStatistics | AdditiveStatistics)
+
+
+class MassObjective(ABC, Generic[F, S]):
     """The bound as a function of log hyperparameters, for fixed features and statistics.
 
     The vector holds the logarithms of the kernel's learned parameters and, last, of the noise
@@ -36,9 +48,9 @@ class LatticeObjective:
 
     def __init__(
         self,
-        features: Lattice,
+        features: F,
         kernel: Kernel,
-        statistics: FourierStatistics,
+        statistics: S,
         *,
         repeats: bool = True,
         threads: BlasThreads | None = None,
@@ -54,17 +66,14 @@ class LatticeObjective:
         self._log_weights = 0.0 if repeats else statistics.log_weights
         self._yy = float(np.sum(statistics.yy))
         self._num_targets = statistics.num_targets
-        self._sums = statistics.real_sums(features.indices)
-        self._size = len(features.indices)
+        self._sums = real_sums(features, statistics)
+        self._multiplicity = features.multiplicity
         self._work: NDArray[np.float64] | None = None
 
     def value_and_gradient(self, vector: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
         """Return the bound and its gradient."""
         noise = float(np.exp(vector[-1]))
-        prior_at = masses_and_jacobian(
-            vector[:-1], self.kernel, self.slots, self.features.lattice, self.features.indices
-        )
-        masses, mass_jacobian, prior, prior_jacobian = prior_at
+        masses, mass_jacobian, prior, prior_jacobian = self._prior(vector[:-1])
         squared = self.features.squared_amplitudes(masses)
         scaled = np.sqrt(squared / noise)
         if self._work is None:
@@ -81,7 +90,7 @@ class LatticeObjective:
         inverse_diagonal = np.einsum("ki,ki->i", inverse, inverse)
 
         p, rows = self._num_targets, self._rows
-        residual = max(self._count * (prior - masses[0] - 2 * masses[1:].sum()), 0.0)
+        residual = max(self._count * (prior - self._multiplicity @ masses), 0.0)
         explained = np.sum(whitened**2)  # bᵀB⁻¹b/σ² = bᵀm
         value = (
             -p / 2 * (rows * np.log(2 * np.pi * noise) - self._log_weights + log_det)
@@ -94,7 +103,7 @@ class LatticeObjective:
         per_amplitude = np.divide(per_log, squared, out=np.zeros_like(squared), where=squared > 0)
         per_mass = self.features.gather(per_amplitude)
         per_residual = -p / 2 / (noise + residual / rows) * self._count if residual > 0 else 0.0
-        per_mass -= per_residual * np.concatenate([[1.0], np.full(self._size - 1, 2.0)])
+        per_mass -= per_residual * self._multiplicity
         gradient = np.empty_like(vector)
         gradient[:-1] = mass_jacobian.T @ per_mass + per_residual * prior_jacobian
         gradient[-1] = (
@@ -105,6 +114,10 @@ class LatticeObjective:
             + p / 2 * residual / (noise + residual / rows)
         )
         return float(value), gradient
+
+    @abstractmethod
+    def _prior(self, vector: NDArray[np.float64]) -> PriorJacobian:
+        """Return the masses and k(0) with their derivatives in the log parameters."""
 
     def release(self) -> None:
         """Give back the working memory until the next evaluation."""
@@ -119,3 +132,12 @@ class LatticeObjective:
     def kernel_at(self, vector: NDArray[np.float64]) -> Kernel:
         """Return the kernel of a parameter vector."""
         return unpack(self.kernel, self.slots, np.asarray(vector[:-1]))
+
+
+class LatticeObjective(MassObjective[Lattice, FourierStatistics]):
+    """The bound of features on one lattice."""
+
+    def _prior(self, vector: NDArray[np.float64]) -> PriorJacobian:
+        return masses_and_jacobian(
+            vector, self.kernel, self.slots, self.features.lattice, self.features.indices
+        )

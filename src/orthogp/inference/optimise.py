@@ -36,10 +36,15 @@ def search(
     *,
     max_iterations: int,
     out_of_time: Callable[[], bool],
+    curvature: NDArray[np.float64] | None = None,
 ) -> Maximum:
-    """Return the maximum that L-BFGS-B finds from a start that may be far from it."""
+    """Return the maximum that L-BFGS-B finds from a start that may be far from it.
+
+    The `curvature` at the start is measured by differences of gradients unless it is given.
+    """
     first, gradient = objective(start)
-    curvature = curvature_at(objective, start, gradient, lower, upper)
+    if curvature is None:
+        curvature = curvature_at(objective, start, gradient, lower, upper)
     # With a million rows the noise variance is some thousand times stiffer than the lengthscale;
     # unit curvatures save the search from finding that out.
     scale = np.sqrt(np.diag(curvature))

@@ -161,7 +161,7 @@ class Posterior(PredictivePosterior):
         X = np.asarray(X, dtype=np.float64)
         if not 0 <= dim < X.shape[1]:
             raise InputError(f"dim must be a column of X, 0 to {X.shape[1] - 1}, got {dim}.")
-        prior = float(_derivative_variance(self.kernel, X.shape[1])[dim])
+        prior = float(derivative_variance(self.kernel, X.shape[1])[dim])
         if not np.isfinite(prior):
             raise InputError(
                 "Functions of this kernel have no derivative: use a smoother one, "
@@ -357,7 +357,8 @@ def _box_integrals(
 
 
 @in_double
-def _derivative_variance(kernel: Kernel, num_dims: int) -> NDArray[np.float64]:
+def derivative_variance(kernel: Kernel, num_dims: int) -> NDArray[np.float64]:
+    """Return the prior variance of the derivative along each column, (d,)."""
     return np.asarray(kernel.derivative_variance(num_dims))
 
 

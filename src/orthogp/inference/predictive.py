@@ -41,6 +41,10 @@ class PredictivePosterior(ABC):
     def predict(self, X: NDArray) -> Gaussian:
         """Return mean and variance of f at the rows of X."""
 
+    def predict_mean(self, X: NDArray) -> NDArray[np.float64]:
+        """Return the mean of f at the rows of X, (n, p)."""
+        return self.predict(X).mean
+
     @abstractmethod
     def covariance(self, X: NDArray) -> NDArray[np.float64]:
         """Return the covariance matrix of f at the rows of X, (n, n)."""

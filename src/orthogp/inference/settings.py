@@ -28,6 +28,10 @@ class FitSettings:
         Whether weights count rows (else they divide the noise variance).
     deadline : float or None
         `time.monotonic()` at which to stop learning.
+    solver : {"auto", "dense", "iterative"}
+        How systems in lattice features are solved.
+    max_memory : float or None
+        Bytes that the iterative solver may take.
     """
 
     num_features: int | None = None
@@ -36,6 +40,8 @@ class FitSettings:
     wrap_tolerance: float = 1e-4
     repeats: bool = True
     deadline: float | None = None
+    solver: str = "auto"
+    max_memory: float | None = None
 
     @property
     def most_features(self) -> int:

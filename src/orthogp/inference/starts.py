@@ -12,8 +12,8 @@ from orthogp.kernels import Kernel, QuasiPeriodic, RationalQuadratic
 from orthogp.statistics import FourierStatistics
 
 # Lengthscales relative to the data's extent, and shares of the variance that are noise.
-_FRACTIONS = (0.02, 0.06, 0.2, 0.6)
-_NOISE_SHARES = (0.5, 0.1, 0.01, 1e-4)
+FRACTIONS = (0.02, 0.06, 0.2, 0.6)
+NOISE_SHARES = (0.5, 0.1, 0.01, 1e-4)
 _STRETCHES = (1.0, 0.3, 3.0)
 
 
@@ -22,9 +22,9 @@ def starts_for_name(
 ) -> list[Start]:
     """Return starts for a kernel that the user gave by name only, targets having variance one."""
     template = with_lengthscale_per_column(kernel, len(width))
-    unit = _with_variance(template, 1.0)
+    unit = with_variance(template, 1.0)
     starts = []
-    for shape, fraction in enumerate(_FRACTIONS):
+    for shape, fraction in enumerate(FRACTIONS):
         shaped = unit.with_primitives(
             primitive.with_parameters(
                 lengthscale=np.reshape(
@@ -41,20 +41,18 @@ def starts_for_name(
             shaped = shaped.with_parameters(
                 period=np.asarray(period), lengthscale=shaped.lengthscale + 3 * period
             )
-        starts += [
-            Start(_with_variance(shaped, 1 - share), share, shape) for share in _NOISE_SHARES
-        ]
+        starts += [Start(with_variance(shaped, 1 - share), share, shape) for share in NOISE_SHARES]
     return starts
 
 
 def starts_for_kernel(kernel: Kernel, noise_variance: float | None) -> list[Start]:
     """Return starts around the values of a user's kernel, targets having variance one."""
-    shares = _NOISE_SHARES if noise_variance is None else (noise_variance,)
+    shares = NOISE_SHARES if noise_variance is None else (noise_variance,)
     starts = []
     for shape, factor in enumerate(_STRETCHES):
         shaped = kernel if factor == 1 else _stretch_learned(kernel, factor)
         for share in shares:
-            scaled = _with_variance(shaped, max(1 - share, 0.1))
+            scaled = with_variance(shaped, max(1 - share, 0.1))
             starts += [Start(start, share, shape, from_user=True) for start in (shaped, scaled)]
     return starts
 
@@ -81,7 +79,7 @@ def _extent_of(statistics: FourierStatistics) -> float:
     return float(statistics.lattice.period[0] / max(first, 1))
 
 
-def _with_variance(kernel: Kernel, total: float) -> Kernel:
+def with_variance(kernel: Kernel, total: float) -> Kernel:
     """Return the kernel with its free variances scaled so that k(0) is about `total`."""
 
     def with_free_scaled(factor: float) -> Kernel:

@@ -9,6 +9,8 @@ what even the finest can hold.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -18,7 +20,7 @@ from numpy.typing import NDArray
 
 from orthogp.features.base import prior_variance
 from orthogp.inference.parameters import Slot
-from orthogp.kernels import RBF, Kernel
+from orthogp.kernels import RBF, Cyclic, Kernel
 from orthogp.precision import AnyArray, in_double
 from orthogp.statistics import FrequencyLattice
 
@@ -47,17 +49,21 @@ def choose_decimation(
     width: NDArray[np.float64],
     tolerance: float,
     headroom: float = 1.0,
+    allowed: Sequence[Sequence[int]] | None = None,
 ) -> NDArray[np.int64]:
     """Return the largest decimation of each axis at which ε ≤ tolerance, (d,).
 
-    `headroom` asks for as much with all lengthscales so many times longer.
+    `headroom` asks for as much with all lengthscales so many times longer; `allowed` lists the
+    factors to choose from for each axis.
     """
     factors = np.ones(lattice.num_dims, dtype=np.int64)
     for d in range(lattice.num_dims):
         largest = max(1, int(lattice.period[d] / (_SHORTEST * width[d])))
         candidates = np.arange(1, largest + 1)
+        if allowed is not None:
+            candidates = np.intersect1d(candidates, allowed[d])
         periods = lattice.period[d] / candidates
-        widths = np.full(largest, width[d])
+        widths = np.full(len(candidates), width[d])
         errors = _axis_errors(kernel, d, lattice.num_dims, periods / headroom, widths / headroom)
         good = candidates[errors <= tolerance]
         factors[d] = good[-1] if len(good) else 1
@@ -93,6 +99,9 @@ def lengthscale_limits(
     """
     primitives = list(kernel.primitives())
     primitive, dims = primitives[slot.primitive]
+    if isinstance(primitive, Cyclic):
+        # Its wrap is no error; beyond the period it is all but constant.
+        return np.full(slot.shape, primitive.period)
     columns = np.arange(len(width)) if dims is None else np.array(dims)
     period, width = period[columns], width[columns]
     # Errors are relative to the whole kernel's variance, as they are when the period is chosen.

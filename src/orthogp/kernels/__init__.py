@@ -1,7 +1,9 @@
 """Stationary kernels: a covariance k(τ) and its spectral density S(ω), side by side."""
 
+from orthogp.kernels.additive import additive
 from orthogp.kernels.base import Kernel, On, Sum, components
 from orthogp.kernels.convert import KERNEL_NAMES, from_sklearn, resolve_kernel
+from orthogp.kernels.cyclic import Categorical, Cyclic
 from orthogp.kernels.product import Product
 from orthogp.kernels.spectral import QuasiPeriodic, SpectralKernel, SpectralMixture
 from orthogp.kernels.stationary import RBF, Matern, Matern12, Matern32, Matern52, RationalQuadratic
@@ -9,6 +11,8 @@ from orthogp.kernels.stationary import RBF, Matern, Matern12, Matern32, Matern52
 __all__ = [
     "KERNEL_NAMES",
     "RBF",
+    "Categorical",
+    "Cyclic",
     "Kernel",
     "Matern",
     "Matern12",
@@ -21,6 +25,7 @@ __all__ = [
     "SpectralKernel",
     "SpectralMixture",
     "Sum",
+    "additive",
     "components",
     "from_sklearn",
     "resolve_kernel",

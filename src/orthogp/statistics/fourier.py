@@ -284,13 +284,23 @@ def _cross_products(left: NDArray[np.float64], right: NDArray[np.float64]) -> ND
 def _check_rows(
     lattice: FrequencyLattice, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None
 ) -> tuple[NDArray, NDArray, NDArray | None]:
-    X, y = np.asarray(X), np.asarray(y)
+    X = np.asarray(X)
     if X.ndim == 1:
         X = X[:, None]
     if X.ndim != 2 or X.shape[1] != lattice.num_dims:
         raise InputError(
             f"X must have {lattice.num_dims} columns as the lattice has, got shape {X.shape}."
         )
+    return check_statistics_rows(X, y, sample_weight)
+
+
+def check_statistics_rows(
+    X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None
+) -> tuple[NDArray, NDArray, NDArray | None]:
+    """Return rows X (n, d), targets (n, p) and weights (n,) as arrays that can be summed."""
+    X, y = np.asarray(X), np.asarray(y)
+    if X.ndim == 1:
+        X = X[:, None]
     if y.ndim not in (1, 2) or len(y) != len(X):
         raise InputError(
             f"y must have one value or one row per row of X ({len(X)}), got shape {y.shape}."

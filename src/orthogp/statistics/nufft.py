@@ -100,6 +100,46 @@ class ColumnSums:
         return separated.reshape(-1, *self._lattice.point_shape)[: self._num_columns]
 
 
+class PairSums:
+    """Accumulates Σ_n w_n e^{i(ω_s·x_n + ω_t·z_n)} over two lattices, chunk by chunk.
+
+    Here 0 ≤ s ≤ K of a lattice in one dimension, and |t_d| ≤ K_d of another: the sums at negative s
+    are conjugates. Multiplying the weights by e^{iω_c x} with c in the middle of 0, …, K makes the
+    half range a centred one, and the transform half as large.
+    """
+
+    def __init__(
+        self,
+        first: FrequencyLattice,
+        second: FrequencyLattice,
+        *,
+        tolerance: float = TOLERANCE,
+        num_threads: int | None = None,
+    ) -> None:
+        self._first, self._second = first, second
+        shape = (int(first.extent[0]) + 1, *second.target_shape)
+        self._shift = shape[0] // 2
+        self._total = np.zeros(shape, dtype=np.complex128)
+        self._plan = finufft.Plan(
+            1, shape, eps=tolerance, isign=1, nthreads=available_threads(num_threads)
+        )
+
+    def add(self, X: NDArray, Z: NDArray, weights: NDArray[np.float64] | None = None) -> None:
+        """Add rows with inputs X (n, 1) on the first lattice and Z (n, d) on the second."""
+        phases = np.empty((1 + self._second.num_dims, len(X)))
+        scaled_phases(X, self._first, out=phases[:1])
+        scaled_phases(Z, self._second, out=phases[1:])
+        strengths = np.exp(1j * self._shift * phases[0])
+        if weights is not None:
+            strengths *= weights
+        self._plan.setpts(*phases)
+        self._total += self._plan.execute(strengths)
+
+    def totals(self) -> NDArray[np.complex128]:
+        """Return the sums, (K+1, 2K+1, …), index zero of the second lattice in the middle."""
+        return self._total
+
+
 def evaluate_series(
     coefficients: NDArray[np.complex128],
     lattice: FrequencyLattice,

@@ -1,0 +1,160 @@
+"""What a fit begins with: the kernel on so many columns, the sums of the rows, starting values."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from orthogp.additive_sketch import AdditiveSketch
+from orthogp.errors import FeatureError, InputError
+from orthogp.inference.additive_starts import additive_starts
+from orthogp.inference.settings import Start
+from orthogp.inference.starts import starts_for_kernel, starts_for_name
+from orthogp.kernels import Kernel
+from orthogp.kernels.additive import (
+    ADDITIVE_PREFIX,
+    is_additive,
+    join_terms,
+    resolve_additive,
+    split_terms,
+)
+from orthogp.kernels.convert import KernelChoice
+from orthogp.kernels.cyclic import categorical_columns
+from orthogp.sketch import Rows, Sketch, Units
+from orthogp.statistics import AdditiveStatistics
+from orthogp.statistics.lattice import MAX_DIMS
+from orthogp.statistics.nufft import available_threads
+from orthogp.validation import check_columns, check_domain
+
+
+class Model(NamedTuple):
+    """What an estimator's `kernel` argument stands for, given the number of columns.
+
+    Attributes
+    ----------
+    choice : KernelChoice
+        The kernel, its columns counted among those of X.
+    columns : (d,)
+        The columns that it sees.
+    additive : bool
+        Whether each of its terms has a lattice of its own.
+    """
+
+    choice: KernelChoice
+    columns: NDArray[np.int64]
+    additive: bool
+
+    @property
+    def inner(self) -> KernelChoice:
+        """The kernel with its columns counted among those that it sees."""
+        renamed = {int(column): i for i, column in enumerate(self.columns)}
+        return self.choice._replace(kernel=self.choice.kernel.with_columns(renamed))
+
+
+def choose_model(kernel: Any, features: Any, num_columns: int) -> Model:
+    """Return the model that a `kernel` argument stands for, on rows of so many columns."""
+    choice = resolve_additive(kernel, num_columns, MAX_DIMS)
+    named = isinstance(kernel, str) and kernel.startswith(ADDITIVE_PREFIX)
+    choice.kernel.check(num_columns)
+    if not (named or is_additive(choice.kernel, num_columns, MAX_DIMS)):
+        return Model(choice, check_columns(choice.kernel, num_columns), additive=False)
+    if features not in ("auto", "lattice"):
+        raise FeatureError(
+            "Models with a lattice for each term of their kernel have lattice features: use "
+            'features="auto".'
+        )
+    terms = split_terms(choice.kernel, num_columns)
+    for term in terms:
+        if len(term.columns) > MAX_DIMS:
+            raise InputError(
+                f"A term of the kernel acts on {len(term.columns)} columns {term.columns}, but can "
+                f"act on at most {MAX_DIMS} jointly: split it into a sum, for example of "
+                "kernel.on(0) and kernel.on(1, 2)."
+            )
+    joined = join_terms(terms)
+    columns = np.array(joined.columns(num_columns))
+    return Model(choice._replace(kernel=joined), columns, additive=True)
+
+
+def begin_sketch(estimator: Any, rows: Rows, model: Model) -> Sketch:
+    """Return the sums of the first rows, on lattices that suit them."""
+    seen, choice = rows.on(model.columns), model.inner
+    check_categories(choice.kernel, seen.X, model.columns)
+    domain = check_domain(estimator.domain, len(model.columns))
+    threads = available_threads(estimator.n_jobs)
+    if not model.additive:
+        return Sketch.begin(
+            seen,
+            mean=estimator.mean,
+            domain=domain,
+            kernel=None if choice.from_name else choice.kernel,
+            learn=estimator.learn,
+            wrap_tolerance=estimator.wrap_tolerance,
+            num_threads=threads,
+        )
+    number = estimator.num_features
+    return AdditiveSketch.begin_additive(
+        seen,
+        split_terms(choice.kernel, len(model.columns)),
+        mean=estimator.mean,
+        domain=domain,
+        known=not choice.from_name,
+        learn=estimator.learn,
+        repeats=estimator.weights == "repeats",
+        wrap_tolerance=estimator.wrap_tolerance,
+        most_features=estimator.max_features if number == "auto" else int(number),
+        num_threads=threads,
+    )
+
+
+def check_categories(kernel: Kernel, X: NDArray, columns: NDArray[np.int64]) -> None:
+    """Raise `InputError` unless columns of categories hold their codes.
+
+    X has the columns that the kernel sees, `columns` their numbers for the user.
+    """
+    for column, levels in categorical_columns(kernel, X.shape[1]):
+        values = X[:, column]
+        bad = (values < 0) | (values > levels - 1) | (values != np.round(values))
+        if bad.any():
+            raise InputError(
+                f"Column {columns[column]} is categorical with codes 0 to {levels - 1}, but "
+                f"{np.count_nonzero(bad)} of its values are others, such as "
+                f"{values[np.argmax(bad)]:g}: encode its categories as whole numbers from 0, and "
+                "give Categorical as many levels."
+            )
+
+
+def starting_values(
+    estimator: Any,
+    sketch: Sketch,
+    units: Units,
+    choice: KernelChoice,
+    previous: Start | None,
+) -> list[Start]:
+    """Return the hyperparameters to start from, in standardised units."""
+    unit = units.scale[0] ** 2
+    noise = choice.noise_variance if estimator.noise_variance is None else estimator.noise_variance
+    noise = None if noise is None else noise / unit
+    statistics = sketch.standardised(units)
+    if isinstance(statistics, AdditiveStatistics) and (estimator.learn or choice.from_name):
+        scaled = choice.kernel if choice.from_name else choice.kernel.scaled(1 / unit)
+        # The more parameters, the less can a user's guess be relied on.
+        starts = additive_starts(scaled, statistics, sketch.width, noise)
+        if not choice.from_name:
+            starts = [*starts_for_kernel(scaled, noise), *starts]
+    elif choice.from_name:
+        starts = starts_for_name(choice.kernel, statistics, sketch.width)
+        if noise is not None:
+            starts = [Start(start.kernel, noise, start.shape) for start in starts]
+    elif estimator.learn:
+        starts = starts_for_kernel(choice.kernel.scaled(1 / unit), noise)
+    else:
+        starts = [Start(choice.kernel.scaled(1 / unit), 1e-2 if noise is None else noise)]
+    if previous is None or not estimator.learn:
+        return starts
+    ratio = estimator.target_scale_[0] ** 2 / unit
+    kernel, noise = previous.kernel.scaled(ratio), previous.noise_variance * ratio
+    # A shape of its own; first, for the fit to go on from if it has seen most of the rows.
+    return [Start(kernel, noise, -1, starts[0].from_user, previous.rows), *starts]

@@ -1,0 +1,386 @@
+r"""The posterior of an additive model: of the whole function, and of each component.
+
+The coefficients z of all columns have the posterior N(D B⁻¹ b/σ², D B⁻¹ D), D = diag(√a), a their
+prior variances, and f is their series plus an independent residual. A component is known up to a
+constant, so it is reported with its average over the training rows removed,
+
+    f̃_j(x) = f_j(x) − Σ_n w_n f_j(x_n)/Σ_n w_n
+
+a linear functional of the same coefficients: each cosine and sine less its average, which the
+statistics hold. Everything here is in the units of the statistics' targets.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from orthogp.errors import InputError
+from orthogp.features import AdditiveLattice
+from orthogp.features.base import prior_variance
+from orthogp.features.lattice import residual_mass
+from orthogp.inference.additive_draws import AdditiveDraws, draw_coefficients
+from orthogp.inference.additive_variance import VarianceSeries
+from orthogp.inference.bounds import factorise, unwhiten, whiten
+from orthogp.inference.domain import Domain, show, warn_outside
+from orthogp.inference.moments import Moments
+from orthogp.inference.posterior import covariance_matrix, derivative_variance, potri
+from orthogp.inference.predictive import Gaussian, PredictivePosterior
+from orthogp.inference.residual import unseen_modes
+from orthogp.inference.series import SeriesBox
+from orthogp.inference.threads import one_thread
+from orthogp.kernels import Kernel
+from orthogp.kernels.additive import term_kernels
+from orthogp.statistics import FourierStatistics, FrequencyLattice
+from orthogp.statistics.nufft import chunks, evaluate_series
+
+# Rows whose features are formed at once.
+_CHUNK_ROWS = 2048
+# From so many rows on, series evaluated by transforms are quicker than the features themselves.
+_MANY_ROWS = 20_000
+
+
+class ComponentSums(NamedTuple):
+    """The averages over the rows of a component's modes, Σ w_n e^{iω_t·x_n}/Σ w_n, |t_d| ≤ K_d."""
+
+    lattice: FrequencyLattice
+    averages: NDArray[np.complex128]
+
+    @classmethod
+    def of(cls, statistics: FourierStatistics) -> ComponentSums:
+        """Return the averages that a component's statistics hold."""
+        inner = tuple(slice(k, 3 * k + 1) for k in statistics.lattice.extent)
+        return cls(statistics.lattice, statistics.point_sums[inner] / statistics.count)
+
+    def at(self, indices: NDArray[np.int64]) -> NDArray[np.complex128]:
+        """Return the averages at some indices."""
+        return self.averages[tuple((indices + self.lattice.extent).T)]
+
+
+class Shares(NamedTuple):
+    """How the variance of each target over the rows comes about, relative to it.
+
+    Attributes
+    ----------
+    components : (j, p)
+        The variance of each component's posterior mean.
+    residual : (p,)
+        The mean square of what the posterior mean leaves.
+    """
+
+    components: NDArray[np.float64]
+    residual: NDArray[np.float64]
+
+
+class AdditivePosterior(PredictivePosterior):
+    """q(f) of an additive model; see the module's docstring.
+
+    Parameters
+    ----------
+    features, kernel, noise_variance
+        The model.
+    moments : Moments
+        Its moments over the data.
+    sums : tuple of ComponentSums
+    domain : Domain
+        Of all columns: where the wrapped priors stand for the kernels. A component beyond it is as
+        under the prior, while the others are not concerned.
+    own_periods : tuple of tuples
+        The periods that the components have by themselves: along those columns there is no end.
+    """
+
+    def __init__(
+        self,
+        features: AdditiveLattice,
+        kernel: Kernel,
+        noise_variance: float,
+        moments: Moments,
+        sums: tuple[ComponentSums, ...],
+        domain: Domain,
+        own_periods: tuple[tuple[float | None, ...], ...],
+        num_threads: int | None = None,
+    ) -> None:
+        self.features = features
+        self.kernel = kernel
+        self.kernels = term_kernels(kernel)
+        self.noise_variance = noise_variance
+        self.domain = domain
+        self.num_threads = num_threads
+        self.chol = factorise(moments.gram, noise_variance)
+        #: The posterior mean of u, (m, p).
+        self.mean = unwhiten(self.chol, whiten(self.chol, moments.projection)) / noise_variance
+        masses = features.masses(kernel)
+        self._zero_masses = np.array([masses[own.start] for own in features.mass_slices])
+        self._amplitudes = np.sqrt(features.squared_amplitudes(masses))
+        #: k_j(0), and what of it the features leave out, for each component.
+        self.prior_variances = np.array([prior_variance(own) for own in self.kernels])
+        self.residuals = np.array(
+            [
+                residual_mass(own, masses[at])
+                for own, at in zip(self.kernels, features.mass_slices, strict=True)
+            ]
+        )
+        self.prior_variance = float(self.prior_variances.sum())
+        self.residual = float(self.residuals.sum())
+        self.shares = self._shares(moments)
+        self._sums = sums
+        self._bounded = [
+            [c for c, own in zip(columns, periods, strict=True) if own is None]
+            for columns, periods in zip(features.columns, own_periods, strict=True)
+        ]
+
+    # ------------------------------------------------------------------ the whole function
+
+    def predict(self, X: NDArray) -> Gaussian:
+        """Return mean and variance of f at the rows of X."""
+        outside = self._outside(X)
+        if len(X) >= _MANY_ROWS and outside is None:
+            return Gaussian(self.predict_mean(X), self._variance_series(X))
+        mean, variance = np.empty((len(X), self.mean.shape[1])), np.empty(len(X))
+        for part in chunks(len(X), _CHUNK_ROWS):
+            Phi, extra = self._features(X[part], None if outside is None else outside[part])
+            mean[part] = Phi @ self.mean
+            variance[part] = np.sum(whiten(self.chol, Phi.T) ** 2, axis=0) + extra
+        return Gaussian(mean, variance)
+
+    def predict_mean(self, X: NDArray) -> NDArray[np.float64]:
+        """Return the mean of f at the rows of X, (n, p), by one transform for each component."""
+        outside = self._outside(X)
+        coefficients = self._coefficient_mean
+        mean = np.broadcast_to(coefficients[0], (len(X), coefficients.shape[1])).copy()
+        for j, own in enumerate(self.features.slices):
+            part = self._series(j, coefficients[own], X)
+            mean += part if outside is None else np.where(outside[:, j, None], 0.0, part)
+        if outside is not None:
+            inside = self.features.mean.offset_variance + ~outside @ self._zero_masses
+            mean += np.outer(inside / self._amplitudes[0] ** 2 - 1, coefficients[0])
+        if self.features.num_slopes:
+            mean += self.features.mean.covariates(X) @ coefficients[-self.features.num_slopes :]
+        return mean
+
+    def covariance(self, X: NDArray) -> NDArray[np.float64]:
+        """Return the covariance matrix of f at the rows of X, (n, n)."""
+        X = np.asarray(X, dtype=np.float64)
+        outside = self._outside(X)
+        Phi, _ = self._features(X, outside)
+        whitened = whiten(self.chol, Phi.T)
+        total = whitened.T @ whitened
+        # All prior covariance that the features do not stand for.
+        total -= Phi @ Phi.T
+        total += self.features.mean.offset_variance
+        covariates = self.features.mean.covariates(X)
+        total += self.features.mean.slope_variance * covariates @ covariates.T
+        for j, (own, columns) in enumerate(zip(self.kernels, self.features.columns, strict=True)):
+            inputs = X[:, list(columns)]
+            inside = np.ones(len(X), dtype=bool) if outside is None else ~outside[:, j]
+            period = self.features.parts[j].lattice.period
+            total[np.ix_(inside, inside)] += covariance_matrix(own, inputs[inside], period)
+            if not inside.all():
+                total[np.ix_(~inside, ~inside)] += covariance_matrix(own, inputs[~inside])
+        return total
+
+    def derivative(self, X: NDArray, dim: int = 0) -> Gaussian:
+        """Return mean and variance of ∂f/∂x_dim at the rows of X."""
+        X = np.asarray(X, dtype=np.float64)
+        self.require_covered(X)
+        slopes = np.zeros((len(X), self.features.num_features))
+        unseen = 0.0
+        for j, columns in enumerate(self.features.columns):
+            if dim not in columns:
+                continue
+            axis = columns.index(dim)
+            part = self.features.parts[j]
+            prior = float(derivative_variance(self.kernels[j], len(columns))[axis])
+            if not np.isfinite(prior):
+                raise InputError(
+                    f"Functions of {type(self.kernels[j]).__name__} on column {dim} have no "
+                    "derivative: use a smoother kernel, such as Matern32, Matern52 or RBF."
+                )
+            omega = part.omegas[1:, axis]
+            cosines, sines = np.split(self.features.component_design(j, X), 2, axis=1)
+            own = self.features.slices[j]
+            slopes[:, own] = np.concatenate([-omega * sines, omega * cosines], axis=1)
+            unseen += max(prior - 2 * float(part.masses(self.kernels[j])[1:] @ omega**2), 0.0)
+        if self.features.num_slopes:
+            at = self.features.num_features - self.features.num_slopes + dim
+            slopes[:, at] = 1 / self.features.mean.width[dim]
+        slopes *= self._amplitudes
+        variance = np.sum(whiten(self.chol, slopes.T) ** 2, axis=0) + unseen
+        return Gaussian(slopes @ self.mean, variance)
+
+    def integral(self, lower: NDArray, upper: NDArray) -> Gaussian:
+        """Raise `InputError`: integrals are for kernels on up to three columns in all."""
+        raise InputError(
+            "Integrals over boxes are for models of up to three columns: average predictions, or "
+            "fit a kernel on fewer columns by kernel.on(0, 1)."
+        )
+
+    def draw(self, num_draws: int, rng: np.random.Generator) -> AdditiveDraws:
+        """Return functions drawn from q(f), to be evaluated anywhere in the covered domain."""
+        m, num_targets = self.mean.shape
+        noise = rng.standard_normal((m, num_draws * num_targets))
+        u = unwhiten(self.chol, noise).reshape(m, num_draws, num_targets) + self.mean[:, None, :]
+        z = self._amplitudes[:, None, None] * u
+        coefficients = [
+            draw_coefficients(part, own, z[at], rng)
+            for part, own, at in zip(
+                self.features.parts, self.kernels, self.features.slices, strict=True
+            )
+        ]
+        slopes = z[self.features.num_features - self.features.num_slopes :]
+        return AdditiveDraws(z[0], coefficients, slopes, self)
+
+    # ------------------------------------------------------------------ components
+
+    def component(self, j: int, X: NDArray) -> Gaussian:
+        """Return mean and variance of component j, centred over the training rows, at rows of X.
+
+        What the features leave out is centred too, up to the extent of the component's own sums;
+        modes beyond are taken to average out.
+        """
+        outside = self._outside(X, only=j)
+        own = self.features.slices[j]
+        basis = self.features.component_design(j, X) - self._averages(j)
+        mean = basis @ self._coefficient_mean[own]
+        variance = np.einsum("ni,ni->n", basis @ self._coefficient_covariance(own), basis)
+        series, constant = self._unseen_centring[j]
+        lattice = self.features.parts[j].lattice
+        inputs = X[:, list(self.features.columns[j])]
+        removed = evaluate_series(series[None], lattice, inputs, num_threads=self.num_threads)
+        unseen = self.residuals[j] - 2 * removed[:, 0] + constant
+        variance += np.maximum(unseen, 0.0)
+        if outside is not None:
+            beyond = outside[:, j]
+            mean[beyond], variance[beyond] = 0.0, self.prior_variances[j]
+        return Gaussian(mean, variance)
+
+    def density(self, j: int, x: NDArray[np.float64], width: float) -> NDArray[np.float64]:
+        """Return the density of the rows along a component's only column, smoothed over a width.
+
+        Σ_t conj(average_t) e^{iω_t·x} exp(−½ ω_t² width²)/P: the averages are its Fourier series.
+        """
+        lattice, averages = self._sums[j]
+        omega = np.arange(-lattice.extent[0], lattice.extent[0] + 1) * lattice.spacing[0]
+        series = np.conj(averages) * np.exp(-0.5 * (omega * width) ** 2) / lattice.period[0]
+        values = evaluate_series(series[None], lattice, x, num_threads=self.num_threads)[:, 0]
+        return np.maximum(values, 0.0)
+
+    def _shares(self, moments: Moments) -> Shares:
+        constant = self._amplitudes[0]
+        count = moments.gram[0, 0] / constant**2
+        totals = moments.projection[0] / constant
+        variance = moments.yy / count - (totals / count) ** 2
+        variance = np.where(variance > 0, variance, 1.0)
+        components = []
+        for own in self.features.slices:
+            mean = self.mean[own]
+            square = np.einsum("ip,ip->p", moments.gram[own, own] @ mean, mean) / count
+            average = moments.gram[0, own] @ mean / (constant * count)
+            components.append(np.maximum(square - average**2, 0.0) / variance)
+        fitted = np.einsum("ip,ip->p", moments.gram @ self.mean, self.mean)
+        cross = np.einsum("ip,ip->p", moments.projection, self.mean)
+        left = np.maximum(moments.yy - 2 * cross + fitted, 0.0) / count
+        return Shares(np.array(components), left / variance)
+
+    def _averages(self, j: int) -> NDArray[np.float64]:
+        """Return the averages of a component's cosines and sines over the rows, (2s−2,)."""
+        averages = self._sums[j].at(self.features.parts[j].indices[1:])
+        return np.concatenate([averages.real, averages.imag])
+
+    @cached_property
+    def _unseen_centring(self) -> list[tuple[NDArray[np.complex128], float]]:
+        """For the modes left out: the covariance of r(x) with its average r̄, and the variance of r̄.
+
+        Σ_t mass_t conj(average_t) e^{iω_t·x} as a series, and Σ_t mass_t |average_t|².
+        """
+        result = []
+        for part, own, sums in zip(self.features.parts, self.kernels, self._sums, strict=True):
+            indices, masses, _ = unseen_modes(part, own)
+            averages = sums.at(indices)
+            box = SeriesBox(part.lattice.extent)
+            series = box.function(indices, 2 * masses * averages.real, 2 * masses * averages.imag)
+            result.append((series, 2 * float(masses @ np.abs(averages) ** 2)))
+        return result
+
+    # ------------------------------------------------------------------ parts
+
+    def require_covered(self, X: NDArray) -> None:
+        """Raise `InputError` unless all rows lie in the covered domain."""
+        outside = self._where_outside(X)
+        if outside is not None:
+            raise InputError(
+                f"{int(outside.any(axis=1).sum())} of {len(X)} points lie outside the covered "
+                f"domain {show(self.domain)}: fit with a larger `domain`."
+            )
+
+    def _where_outside(self, X: NDArray) -> NDArray[np.bool_] | None:
+        """Return at which rows which components are outside their domain, (n, j)."""
+        if self.domain.outside(X) is None:
+            return None
+        beyond = (self.domain.lower > X) | (self.domain.upper < X)
+        outside = np.stack([beyond[:, own].any(axis=1) for own in self._bounded], axis=1)
+        return outside if outside.any() else None
+
+    def _outside(self, X: NDArray, only: int | None = None) -> NDArray[np.bool_] | None:
+        outside = self._where_outside(X)
+        if outside is None:
+            return None
+        concerned = outside.any(axis=1) if only is None else outside[:, only]
+        if concerned.any():
+            warn_outside(int(concerned.sum()), len(X), self.domain)
+        return outside
+
+    def _features(
+        self, X: NDArray, outside: NDArray[np.bool_] | None
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64] | float]:
+        """Return the features at rows of X, and the variance that is independent of them.
+
+        A component outside has no features there. The constant feature is the offset plus all
+        components' own constants; given it, those of the offset and the components inside are
+        Gaussian.
+        """
+        Phi = self.features.design(X) * self._amplitudes
+        if outside is None:
+            return Phi, self.residual
+        for j, own in enumerate(self.features.slices):
+            Phi[outside[:, j], own] = 0.0
+        inside = self.features.mean.offset_variance + ~outside @ self._zero_masses
+        Phi[:, 0] = inside / self._amplitudes[0]
+        left = inside - Phi[:, 0] ** 2
+        return Phi, left + ~outside @ self.residuals + outside @ self.prior_variances
+
+    @cached_property
+    def _coefficient_mean(self) -> NDArray[np.float64]:
+        return self._amplitudes[:, None] * self.mean
+
+    @cached_property
+    def _inverse(self) -> NDArray[np.float64]:
+        """B⁻¹."""
+        with one_thread():
+            inverse = potri(self.chol, lower=1)[0]
+        return np.tril(inverse) + np.tril(inverse, -1).T
+
+    def _coefficient_covariance(self, own: slice) -> NDArray[np.float64]:
+        amplitudes = self._amplitudes[own]
+        return amplitudes[:, None] * self._inverse[own, own] * amplitudes
+
+    @cached_property
+    def _variance_series(self) -> VarianceSeries:
+        covariance = self._amplitudes[:, None] * self._inverse * self._amplitudes
+        return VarianceSeries(self.features, covariance, self.residual, self.num_threads)
+
+    def _series(self, j: int, coefficients: NDArray[np.float64], X: NDArray) -> NDArray[np.float64]:
+        """Return a component's series at rows of X, (n, p)."""
+        part = self.features.parts[j]
+        if len(part.indices) == 1:
+            return np.zeros((len(X), coefficients.shape[1]))
+        box = SeriesBox(np.abs(part.indices).max(axis=0))
+        cosines, sines = np.split(coefficients, 2)
+        series = np.stack(
+            [box.function(part.indices[1:], c, s) for c, s in zip(cosines.T, sines.T, strict=True)]
+        )
+        inputs = X[:, list(self.features.columns[j])]
+        return evaluate_series(series, part.lattice, inputs, num_threads=self.num_threads)

@@ -1,0 +1,334 @@
+r"""The evidence and its gradient with as many features as a lattice has, without a dense matrix.
+
+With B = I + R T R/s² (`lattice_system.py`), M modes and b̃ = R b/s²,
+
+    log p = −N/2 log 2πs² − ½ log|B| − ½ (yᵀy/s² − b̃ᵀB⁻¹b̃)
+    ∂/∂ log s_t   = ½ (|x_t|² − 1 + (B⁻¹)_tt),             x = B⁻¹b̃
+    ∂/∂ log s²    = ½ (‖y − Φx‖²/s² − N + M − tr B⁻¹)
+
+The modes beyond the lattice, of variance d = k(0) − Σ s_t, act as noise at the rows: s² = σ² + d.
+
+log|B| and tr B⁻¹ come from a few probes z ~ N(0, P) that stay the same for all hyperparameters, P
+the preconditioner, whose determinant is known:
+
+    log|B| = log|P| + M·mean (e₁ᵀ log(tridiagonal) e₁)       (stochastic Lanczos quadrature)
+    (B⁻¹)_tt = mean (B⁻¹z)_t (P⁻¹z)_t*  −  j_t (mean z_t (P⁻¹z)_t* − 1)
+
+The last term has mean zero whatever j is. With j_t what (B⁻¹)_tt would be if the data were spread
+evenly over the part of the domain that they occupy, it takes most of the noise away.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import scipy.linalg
+from numpy.typing import NDArray
+
+from orthogp.features import MeanPrior
+from orthogp.features.base import prior_variance
+from orthogp.inference.conjugate_gradients import Solution, solve
+from orthogp.inference.lattice_model import (
+    Model,
+    PosteriorOf,
+    right_hand_sides,
+    slope_share,
+    slope_shrinkage,
+)
+from orthogp.inference.lattice_system import DataDensity
+from orthogp.inference.mode_masses import masses_jacobian
+from orthogp.inference.parameters import Slot, learned_slots, pack, unpack
+from orthogp.inference.preconditioner import SpatialPreconditioner
+from orthogp.kernels import Kernel
+from orthogp.statistics import FourierStatistics
+
+# Largest errors of the solutions, in posterior standard deviations: those of the probes, of which
+# only averages over all modes are used, per root of the number of modes.
+TOLERANCE, PROBE_TOLERANCE = 0.05, 0.01
+
+
+class Evidence(NamedTuple):
+    """log p(y) and its derivatives at a vector of log kernel parameters and log σ².
+
+    Attributes
+    ----------
+    standard_error : float
+        Of `value`, from the probes' scatter.
+    information : (p, p)
+        The expected information about the parameters, for evenly spread data.
+    effective : float
+        M − tr B⁻¹, the number of modes that the data determine.
+    """
+
+    vector: NDArray[np.float64]
+    value: float
+    standard_error: float
+    gradient: NDArray[np.float64]
+    information: NDArray[np.float64]
+    log_determinant: float
+    effective: float
+    iterations: int
+    converged: bool
+
+
+class IterativeObjective:
+    """The evidence of one lattice under changing hyperparameters.
+
+    Parameters
+    ----------
+    statistics : FourierStatistics
+    kernel : Kernel
+        Gives the form, and the parameters that are learned.
+    mean : MeanPrior
+    repeats : bool
+        Whether weights count rows.
+    num_probes : int
+    seed : int
+    num_threads : int
+    """
+
+    def __init__(
+        self,
+        statistics: FourierStatistics,
+        kernel: Kernel,
+        mean: MeanPrior,
+        *,
+        repeats: bool = True,
+        num_probes: int = 8,
+        seed: int = 0,
+        num_threads: int = 1,
+    ) -> None:
+        self.statistics = statistics
+        self.density = DataDensity(statistics, num_threads)
+        self.kernel = kernel
+        self.mean = mean
+        self.slots = learned_slots(kernel)
+        self.rows = statistics.count if repeats else statistics.rows
+        self._log_weights = 0.0 if repeats else statistics.log_weights
+        self._num_probes = num_probes
+        self._seed = seed
+        self._last: NDArray[np.complex128] | None = None
+        self._like: SpatialPreconditioner | None = None
+        self._scale_slots = _scale_entries(kernel, self.slots)
+
+    def kernel_at(self, vector: NDArray[np.float64]) -> Kernel:
+        """Return the kernel of a parameter vector."""
+        return unpack(self.kernel, self.slots, np.asarray(vector[:-1]))
+
+    def vector(self, kernel: Kernel, noise_variance: float) -> NDArray[np.float64]:
+        """Return the parameter vector of a kernel and a noise variance."""
+        return np.append(pack(kernel, self.slots), np.log(noise_variance))
+
+    def model(self, vector: NDArray[np.float64], *, keep_grid: bool = True) -> Model:
+        """Return the model of a parameter vector.
+
+        Parameters
+        ----------
+        keep_grid : bool
+            Whether the preconditioner keeps the last one's grid, so that the evidence is smooth.
+        """
+        model = Model.build(
+            self.density,
+            self.mean,
+            self.kernel_at(vector),
+            float(np.exp(vector[-1])),
+            self._like if keep_grid else None,
+        )
+        self._like = model.preconditioner
+        return model
+
+    def evaluate(
+        self,
+        vector: NDArray[np.float64],
+        *,
+        keep_grid: bool = True,
+        profile: bool = True,
+        deadline: float | None = None,
+    ) -> Evidence:
+        """Return the evidence at a vector, or where a common factor of all variances is best.
+
+        Parameters
+        ----------
+        profile : bool
+            Whether to move to the best common factor f of kernel and noise variance: B does not
+            depend on it, and log p = … − ½ (pN log f + q/f), so f = q/(pN).
+        """
+        model = self.model(vector, keep_grid=keep_grid)
+        system, grid = model.system, self.density.grid
+        probes = self._probes(model)
+        right, posterior_of = right_hand_sides(model, self.statistics, self.mean)
+        batch = np.concatenate([right, probes.right])
+        tolerance = np.full(len(batch), TOLERANCE)
+        tolerance[len(right) :] = PROBE_TOLERANCE * np.sqrt(grid.size)
+        start = np.zeros_like(batch)
+        if self._last is not None and len(self._last) == len(right):
+            start[: len(right)] = self._last
+        solution = solve(
+            system,
+            model.preconditioner,
+            batch,
+            tolerance=tolerance,
+            start=start,
+            deadline=deadline,
+        )
+        self._last = solution.x[: len(right)]
+        return self._assemble(vector, model, solution, posterior_of, probes, profile)
+
+    def _probes(self, model: Model) -> _Probes:
+        rng = np.random.default_rng(self._seed)
+        right = model.preconditioner.sample(model.preconditioner.noise(rng, self._num_probes))
+        return _Probes(right, model.preconditioner.solve(right))
+
+    def _assemble(
+        self,
+        vector: NDArray[np.float64],
+        model: Model,
+        solution: Solution,
+        posterior_of: PosteriorOf,
+        probes: _Probes,
+        profile: bool,
+    ) -> Evidence:
+        grid, system = self.density.grid, model.system
+        noise = system.noise_variance
+        first = len(solution.x) - self._num_probes
+        posterior = posterior_of(solution.x[:first])
+        num_targets = len(posterior.modes)
+        total = float(np.sum(self.statistics.yy)) / noise
+        quadratic = max(total - float(np.sum(posterior.explained)), 1e-300)
+        squares = np.sum(np.abs(posterior.modes) ** 2, axis=0)
+        slope_squares = float(np.sum(posterior.slopes**2))
+        misfit = quadratic - grid.total(squares) - slope_squares
+        factor = 1.0
+        if profile and self._scale_slots is not None:
+            factor = float(np.clip(quadratic / (num_targets * self.rows), 0.01, 100.0))
+        log_p = model.preconditioner.log_determinant
+        lanczos = lanczos_logs(solution, first) * grid.size
+        slopes_log = 2 * float(np.sum(np.log(np.diag(posterior.slope_factor))))
+        log_determinant = log_p + float(np.mean(lanczos)) + slopes_log
+        inverse_diagonal = self._inverse_diagonal(model, solution.x[first:], probes)
+        inverse_diagonal += slope_share(posterior)
+        determined = 1 - inverse_diagonal
+        effective = grid.total(determined) + slope_shrinkage(posterior)
+        prior = masses_jacobian(
+            np.asarray(vector[:-1]), self.kernel, self.slots, self.density.lattice, grid
+        )
+        relative = np.divide(
+            prior.jacobian,
+            model.masses[..., None],
+            out=np.zeros_like(prior.jacobian),
+            where=model.masses[..., None] > 0,
+        )
+        per_mode = 0.5 * grid.weights * (squares / factor - num_targets * determined)
+        axes = list(range(grid.num_dims))
+        by_parameter = np.tensordot(per_mode, relative, axes=(axes, axes))
+        by_noise = 0.5 * (misfit / factor - num_targets * (self.rows - effective))
+        unresolved_jacobian = (
+            prior.variance_jacobian
+            - np.tensordot(
+                np.broadcast_to(grid.weights, grid.shape), prior.jacobian, axes=(axes, axes)
+            )
+        ) / noise
+        if model.unresolved == 0:
+            unresolved_jacobian[:] = 0.0
+        to_noise = np.append(unresolved_jacobian, model.noise_variance / noise)
+        information = num_targets * self._information(model, relative)
+        chain = np.eye(len(vector))
+        chain[-1] = to_noise
+        moved = vector.copy()
+        if factor != 1.0:
+            assert self._scale_slots is not None
+            moved[self._scale_slots] += np.log(factor)
+            moved[-1] += np.log(factor)
+        normaliser = self.rows * np.log(2 * np.pi * noise * factor) - self._log_weights
+        value = -0.5 * (num_targets * (normaliser + log_determinant) + quadratic / factor)
+        scatter = np.std(lanczos, ddof=1) / np.sqrt(len(lanczos)) if len(lanczos) > 1 else np.inf
+        return Evidence(
+            vector=moved,
+            value=float(value),
+            standard_error=float(num_targets * scatter / 2),
+            gradient=np.append(by_parameter, 0.0) + by_noise * to_noise,
+            information=chain.T @ information @ chain,
+            log_determinant=float(log_determinant),
+            effective=float(effective),
+            iterations=solution.iterations,
+            converged=solution.converged,
+        )
+
+    def _inverse_diagonal(
+        self, model: Model, solved: NDArray[np.complex128], probes: _Probes
+    ) -> NDArray[np.float64]:
+        """Return the estimate of (B⁻¹)_tt at every mode."""
+        control = 1 - _determined(model)[0]
+        main = np.mean((solved * np.conj(probes.solved)).real, axis=0)
+        noise = np.mean((probes.right * np.conj(probes.solved)).real, axis=0) - 1
+        return main - control * noise
+
+    def _information(self, model: Model, relative: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the expected information about log parameters and log s², per target.
+
+        For data spread evenly over a fraction of the domain, K has the eigenvalues s²(1 + ρ s_t):
+        with h = ρs/(1 + ρs) their derivatives are h ∂log s_t, and 1 − h with respect to log s².
+        """
+        grid = self.density.grid
+        _, shrinkage, fraction = _determined(model)
+        weights = fraction * grid.weights
+        flat = relative.reshape(-1, relative.shape[-1])
+        by_mode = (weights * shrinkage**2).ravel()
+        cross = (weights * shrinkage * (1 - shrinkage)).ravel()
+        size = flat.shape[1] + 1
+        information = np.empty((size, size))
+        information[:-1, :-1] = flat.T @ (by_mode[:, None] * flat)
+        information[:-1, -1] = information[-1, :-1] = flat.T @ cross
+        noise_only = max(self.rows - fraction * grid.size, 0.0)
+        information[-1, -1] = np.sum(weights * (1 - shrinkage) ** 2) + noise_only
+        return information / 2
+
+
+class _Probes(NamedTuple):
+    """z ~ N(0, P) and P⁻¹z."""
+
+    right: NDArray[np.complex128]
+    solved: NDArray[np.complex128]
+
+
+def lanczos_logs(solution: Solution, first: int) -> NDArray[np.float64]:
+    """Return e₁ᵀ log(tridiagonal) e₁ of each right-hand side from `first` on."""
+    return np.array(
+        [
+            float(np.sum(vectors[0] ** 2 * np.log(np.maximum(values, 1e-300))))
+            for values, vectors in (
+                tridiagonal_eigen(solution, i) for i in range(first, len(solution.x))
+            )
+        ]
+    )
+
+
+def tridiagonal_eigen(
+    solution: Solution, column: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return eigenvalues and eigenvectors of the Lanczos process behind a column's solution."""
+    size = int(np.count_nonzero(solution.steps[:, column]))
+    steps, ratios = solution.steps[:size, column], solution.ratios[:size, column]
+    diagonal = 1 / steps
+    diagonal[1:] += ratios[:-1] / steps[:-1]
+    beside = np.sqrt(ratios[:-1]) / steps[:-1]
+    values, vectors = scipy.linalg.eigh_tridiagonal(diagonal, beside)
+    return np.asarray(values), np.asarray(vectors)
+
+
+def _determined(model: Model) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
+    """Return 1 − (B⁻¹)_tt and h for evenly spread data, and how much of the domain they fill."""
+    density = model.preconditioner.typical_density
+    fraction = model.system.density.count / (model.system.noise_variance * density)
+    shrinkage = density * model.masses / (1 + density * model.masses)
+    return fraction * shrinkage, shrinkage, fraction
+
+
+def _scale_entries(kernel: Kernel, slots: tuple[Slot, ...]) -> NDArray[np.int64] | None:
+    """Return which log parameters a common factor of all variances moves; None if one is fixed."""
+    vector, scaled = pack(kernel, slots), pack(kernel.scaled(np.e), slots)
+    moved = prior_variance(unpack(kernel, slots, scaled))
+    if not np.isclose(moved, np.e * prior_variance(kernel)):
+        return None
+    return np.flatnonzero(scaled != vector)

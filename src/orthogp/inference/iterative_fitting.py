@@ -1,0 +1,356 @@
+"""From rows to a fitted field: lattice, hyperparameters, posterior, bounds, and a status."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from orthogp.features import MeanPrior
+from orthogp.inference.bounds import Bound, Certificate
+from orthogp.inference.conjugate_gradients import solve
+from orthogp.inference.domain import Domain
+from orthogp.inference.fit import Fit
+from orthogp.inference.iterative import Evidence, IterativeObjective
+from orthogp.inference.iterative_posterior import IterativePosterior
+from orthogp.inference.lattice_choice import LatticeChoice, choose_lattice
+from orthogp.inference.lattice_model import Model, ModePosterior, right_hand_sides
+from orthogp.inference.lattice_system import LatticeSystem
+from orthogp.inference.limits import names_at_limit, parameter_limits
+from orthogp.inference.preconditioner import VARIANCES, SpatialPreconditioner
+from orthogp.inference.progress import Progress
+from orthogp.inference.scoring import Scored, score
+from orthogp.inference.settings import FitSettings, Start
+from orthogp.inference.variance_field import VarianceField, draw_modes
+from orthogp.inference.wrapping import wrap_error
+from orthogp.statistics import FourierStatistics, FrequencyLattice
+from orthogp.statistics.nufft import TOLERANCE
+
+# The noise variance is kept above this, relative to that of the targets.
+_NOISE_FLOOR = 1e-8
+# The largest error of the posterior mean, in posterior standard deviations.
+_FINAL_TOLERANCE = 0.01
+# Lengthscales may grow until the wrapped prior is off by this much; then comes a longer period.
+_ROOM = 0.25
+# Evaluations on one lattice; it is chosen anew if learning has moved the number of modes that the
+# data ask for by a factor.
+_MAX_EVALUATIONS, _OUTGROWN = 10, 2.2
+# Draws for the variance: at first, and at most; and the relative error that is aimed at.
+_FIRST_DRAWS, _MOST_DRAWS, VARIANCE_ERROR = 16, 64, 0.05
+
+
+@dataclass(frozen=True)
+class IterativeFit(Fit):
+    """A fitted model with as many features as its lattice has modes."""
+
+    model: Model
+    modes: ModePosterior
+    variance: VarianceField
+    mean: MeanPrior
+    statistics: FourierStatistics
+    choice: LatticeChoice
+    evidence: Evidence
+    features: str = "modes of the lattice"
+
+    @property
+    def period(self) -> NDArray[np.float64]:
+        """The period of the prior."""
+        return self.choice.lattice.period
+
+    @property
+    def num_features(self) -> int:
+        """The number of features."""
+        return self.choice.num_modes
+
+    def posterior(self, domain: Domain, num_threads: int) -> IterativePosterior:
+        """Return the posterior over a domain."""
+        return IterativePosterior(
+            self.model, self.modes, self.variance, self.mean, domain, num_threads
+        )
+
+
+class IterativeFitter:
+    """Fits a field on a lattice that is chosen for it.
+
+    Parameters
+    ----------
+    sums : callable
+        Gives the statistics of the standardised targets on a lattice.
+    count : float
+        Σ w_n.
+    extent : Domain
+        The box around the rows.
+    width : (d,)
+    mean : MeanPrior
+    settings : FitSettings
+    num_threads : int
+    progress : Progress
+    """
+
+    def __init__(
+        self,
+        sums: Callable[[FrequencyLattice], FourierStatistics],
+        count: float,
+        extent: Domain,
+        width: NDArray[np.float64],
+        mean: MeanPrior,
+        settings: FitSettings,
+        num_threads: int,
+        progress: Progress,
+    ) -> None:
+        self._sums = sums
+        self._count = count
+        self._extent = extent
+        self._width = width
+        self._mean = mean
+        self._settings = settings
+        self._num_threads = num_threads
+        self._progress = progress
+        self._evaluations = 0
+
+    def choose(self, start: Start, max_modes: float | None = None) -> LatticeChoice:
+        """Return the lattice that hyperparameters ask for."""
+        asked = self._settings.num_features
+        if asked is not None:
+            max_modes = asked if max_modes is None else min(asked, max_modes)
+        return choose_lattice(
+            start.kernel,
+            start.noise_variance,
+            self._count,
+            self._extent,
+            self._width,
+            self._settings.wrap_tolerance,
+            self._settings.max_memory,
+            max_modes,
+        )
+
+    def fit(self, start: Start, lattice: FrequencyLattice | None = None) -> IterativeFit:
+        """Return the fit from hyperparameters that windows of the rows have taught.
+
+        Parameters
+        ----------
+        lattice : FrequencyLattice, optional
+            One to keep, because there are no rows to be summed on another.
+        """
+        self._evaluations = 0
+        if lattice is not None:
+            modes = int(np.prod(2 * lattice.extent + 1))
+            choice = LatticeChoice(lattice, modes, self.choose(start).wanted, "the sums at hand")
+            return self._finish(choice, *self._stage(choice, start))
+        choice = self.choose(start)
+        stage = self._stage(choice, start)
+        vector = stage[1].evidence.vector
+        again = self.choose(Start(stage[0].kernel_at(vector), float(np.exp(vector[-1]))))
+        moved = max(again.num_modes / choice.num_modes, choice.num_modes / again.num_modes)
+        if moved > _OUTGROWN and self._settings.learn and not self._settings.late():
+            start = Start(stage[0].kernel_at(vector), float(np.exp(vector[-1])))
+            choice, stage = again, self._stage(again, start)
+        return self._finish(choice, *stage)
+
+    def _stage(
+        self, choice: LatticeChoice, start: Start
+    ) -> tuple[IterativeObjective, Scored, tuple[str, ...]]:
+        """Return what learning on one lattice comes to, and the parameters that met a limit."""
+        self._progress.say(f"summing rows for {choice.num_modes:,} modes")
+        objective = self._objective(choice, start)
+        if not self._settings.learn:
+            vector = objective.vector(start.kernel, start.noise_variance)
+            self._evaluations += 1
+            return objective, Scored(objective.evaluate(vector, profile=False), True, 1), ()
+        lower, upper = self._limits(choice.lattice, start, objective)
+        scored = self._learned(objective, start, lower, upper)
+        self._evaluations += scored.num_evaluations
+        at_limit = names_at_limit(objective.slots, scored.evidence.vector, lower, upper)
+        return objective, scored, at_limit
+
+    def _objective(self, choice: LatticeChoice, start: Start) -> IterativeObjective:
+        return IterativeObjective(
+            self._sums(choice.lattice),
+            start.kernel,
+            self._mean,
+            repeats=self._settings.repeats,
+            num_probes=_num_probes(choice.num_modes),
+            num_threads=self._num_threads,
+        )
+
+    def _limits(
+        self, lattice: FrequencyLattice, start: Start, objective: IterativeObjective
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        return parameter_limits(
+            start.kernel,
+            objective.slots,
+            lattice,
+            self._width,
+            max(self._settings.wrap_tolerance, _ROOM),
+            max(_NOISE_FLOOR, 10 * TOLERANCE * self._count),
+        )
+
+    def _learned(
+        self,
+        objective: IterativeObjective,
+        start: Start,
+        lower: NDArray[np.float64],
+        upper: NDArray[np.float64],
+    ) -> Scored:
+        def evaluate(vector: NDArray[np.float64]) -> Evidence:
+            evidence = objective.evaluate(vector)
+            self._progress.say(
+                f"learning with {objective.density.grid.size:,} modes: log p(y) "
+                f"{evidence.value:,.1f}, {evidence.iterations} iterations"
+            )
+            return evidence
+
+        return score(
+            evaluate,
+            objective.vector(start.kernel, start.noise_variance),
+            lower,
+            upper,
+            max_evaluations=_MAX_EVALUATIONS,
+            out_of_time=self._settings.late,
+        )
+
+    def _finish(
+        self,
+        choice: LatticeChoice,
+        objective: IterativeObjective,
+        scored: Scored,
+        at_limit: tuple[str, ...],
+    ) -> IterativeFit:
+        evidence, statistics = scored.evidence, objective.statistics
+        kernel = objective.kernel_at(evidence.vector)
+        noise = float(np.exp(evidence.vector[-1]))
+        self._progress.say("solving for the posterior")
+        model = Model.build(objective.density, self._mean, kernel, noise, reach=VARIANCES)
+        right, posterior_of = right_hand_sides(model, statistics, self._mean)
+        solution = solve(model.system, model.preconditioner, right, tolerance=_FINAL_TOLERANCE)
+        modes = posterior_of(solution.x)
+        variance = self._variance(model)
+        elbo, upper = self._bounds(model, objective, modes, evidence)
+        certificate = Certificate(
+            elbo.total, upper.total, wrap_error(kernel, choice.lattice.period, self._width)
+        )
+        status = _describe(
+            choice, certificate, scored, evidence, variance, at_limit, late=self._settings.late()
+        )
+        return IterativeFit(
+            kernel=kernel,
+            noise_variance=noise,
+            elbo=elbo,
+            tightened=elbo,
+            upper=upper,
+            certificate=certificate,
+            status=status,
+            converged=scored.converged,
+            num_evaluations=self._evaluations,
+            rows=objective.rows,
+            model=model,
+            modes=modes,
+            variance=variance,
+            mean=self._mean,
+            statistics=statistics,
+            choice=choice,
+            evidence=evidence,
+        )
+
+    def _variance(self, model: Model) -> VarianceField:
+        rng = np.random.default_rng(0)
+        num = _FIRST_DRAWS
+        draws = draw_modes(model, num, rng)
+        while True:
+            variance = VarianceField.estimate(model, draws)
+            self._progress.say(
+                f"variances from {len(draws.modes)} draws: error {variance.relative_error:.1%}"
+            )
+            if variance.relative_error <= VARIANCE_ERROR or len(draws.modes) >= _MOST_DRAWS:
+                return variance
+            if self._settings.late():
+                return variance
+            draws = draws.with_more(draw_modes(model, len(draws.modes), rng))
+
+    def _bounds(
+        self,
+        model: Model,
+        objective: IterativeObjective,
+        modes: ModePosterior,
+        evidence: Evidence,
+    ) -> tuple[Bound, Bound]:
+        r"""Return lower and upper bound of the q(f) that predicts.
+
+        q has the noise s² = σ² + d where the model has σ²; the lower bound is that of any q,
+
+            −N/2 log 2πσ² − (‖y − Φx‖² + s²τ + N d)/(2σ²) − ½ (‖x‖² − τ + log|B|),   τ = M − tr B⁻¹
+
+        and the upper bound takes λ_max(K − Q) ≤ N d, log|Q + σ²I| ≥ log|Q + s²I| − N log(s²/σ²).
+        """
+        statistics, grid = objective.statistics, model.system.grid
+        p, N = statistics.num_targets, objective.rows
+        noise, solved_noise = model.noise_variance, model.system.noise_variance
+        size = float(np.sum(grid.inner(modes.modes, modes.modes))) + float(np.sum(modes.slopes**2))
+        total = float(np.sum(statistics.yy))
+        misfit = total - solved_noise * (float(np.sum(modes.explained)) + size)
+        trace = statistics.count * model.unresolved
+        log_weights = 0.0 if statistics.count == N else statistics.log_weights
+        normaliser = p * (N * np.log(2 * np.pi * noise) - log_weights)
+        lower = Bound(
+            data_fit=-(misfit + p * solved_noise * evidence.effective) / (2 * noise),
+            complexity=-0.5
+            * (normaliser + size - p * evidence.effective + p * evidence.log_determinant),
+            trace=-p * trace / (2 * noise),
+        )
+        alpha = noise + trace
+        system = LatticeSystem(objective.density, model.masses, alpha)
+        relaxed = Model(
+            model.kernel, noise, model.masses, trace, system, SpatialPreconditioner(system)
+        )
+        right, posterior_of = right_hand_sides(relaxed, statistics, self._mean)
+        solution = solve(system, relaxed.preconditioner, right, tolerance=_FINAL_TOLERANCE)
+        explained = float(np.sum(posterior_of(solution.x).explained))
+        upper = Bound(
+            data_fit=-0.5 * (total / alpha - explained),
+            complexity=-0.5
+            * (normaliser + p * evidence.log_determinant - p * N * np.log(solved_noise / noise)),
+            trace=0.0,
+        )
+        return lower, upper
+
+
+def _num_probes(num_modes: int) -> int:
+    """Return how many probes suffice: each averages over all modes."""
+    return 8 if num_modes < 20_000 else 4 if num_modes < 500_000 else 2
+
+
+def _describe(
+    choice: LatticeChoice,
+    certificate: Certificate,
+    scored: Scored,
+    evidence: Evidence,
+    variance: VarianceField,
+    at_limit: tuple[str, ...],
+    *,
+    late: bool,
+) -> str:
+    """Return how the fit ended, and why it is as it is."""
+    m = f"{choice.num_modes:,}"
+    sentences = [
+        f"Solved iteratively with {m} features, {evidence.iterations} iterations each time, "
+        "because the noise level asks for more than the dense solver takes."
+    ]
+    if certificate.holds:
+        sentences.append("The certificate holds.")
+    if choice.limited_by:
+        sentences.append(
+            f"It asks for {choice.wanted:,}; the number is limited by {choice.limited_by}, and "
+            "what is left out counts as noise."
+        )
+    sentences.append(f"Variances have a relative error of about {variance.relative_error:.0%}.")
+    if late:
+        sentences.append("The time ran out: raise max_seconds to go on.")
+    elif not scored.converged:
+        sentences.append("Learning stopped before it settled.")
+    if not evidence.converged:
+        sentences.append("The solver stopped before it converged: results are approximate.")
+    if at_limit:
+        sentences.append(f"The {' and '.join(at_limit)} ended at a limit.")
+    return " ".join(sentences)

@@ -1,0 +1,262 @@
+r"""A sparse matrix in space that stands for the posterior's precision.
+
+In space, 1/S is (nearly) a polynomial of the Laplacian and T multiplies by the density of the data.
+On a grid just fine enough for the frequencies at which the data have a say, this is a sparse matrix
+
+    M = Σ_j c_j Λ^j + diag(density/σ²),    c_j ≥ 0,   Λ = −Σ_d (∂_d/ω*_d)² by finite differences
+
+with ω*_d the transition along axis d, 1/s(ω*) = density/σ², and c fitted to 1/s on the grid's
+modes. Where the fit is off, E corrects it so that the product is exact for evenly spread data, and
+beyond the grid the prior has the say:
+
+    P⁻¹ = E F M⁻¹ Fᵀ E   on the grid's modes,   E² = (q + ρ)/(1 + ρ s)
+    P⁻¹ = 1/(1 + N s/σ²)   on the others
+
+(F the unitary Fourier transform, q = Σ_j c_j λ^j, ρ the typical density/σ²), in the whitened
+coordinates of `LatticeSystem`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.optimize
+import scipy.sparse
+from numpy.typing import NDArray
+
+from orthogp.inference.factors import BandedFactor, Factor
+from orthogp.inference.lattice_system import LatticeSystem
+from orthogp.inference.mode_grid import ModeGrid, fast_extent
+from orthogp.inference.multifrontal import GridFactor
+from orthogp.inference.threads import one_thread
+
+# The most points of the grid for each power of the Laplacian, by number of columns: higher powers
+# fit better and fill more. Larger grids than the first number are made coarser.
+_MOST_POINTS = {
+    1: (4_000_000, 4_000_000, 4_000_000, 4_000_000),
+    2: (260_000, 260_000, 40_000, 15_000),
+    3: (60_000, 8_000),
+}
+#: The grid ends where the data's say has fallen to this much of the prior's: for solving, and for
+#: variances, which want finer cells.
+SOLVING, VARIANCES = 0.25, 0.04
+# A fit whose logarithm is off by so much on average is good enough.
+_GOOD_FIT = 0.1
+
+
+class SpatialPreconditioner:
+    """P ≈ B; see the module's docstring.
+
+    Parameters
+    ----------
+    system : LatticeSystem
+    like : SpatialPreconditioner, optional
+        Takes over the grid of another one, so that P changes smoothly with the hyperparameters.
+    reach : float
+        Where the grid ends: at this much of the prior's say.
+    """
+
+    def __init__(
+        self,
+        system: LatticeSystem,
+        like: SpatialPreconditioner | None = None,
+        *,
+        reach: float = SOLVING,
+    ) -> None:
+        self.outer = system.grid
+        masses, noise = system.masses, system.noise_variance
+        mean_density = system.density.count / noise
+        if like is None:
+            self.extent, self._transition = _choose_extent(system, reach)
+        else:
+            self.extent, self._transition = like.extent, like._transition
+        self.grid = ModeGrid(self.extent, self.outer.num_threads)
+        density = system.density.smoothed(self.grid.points) / noise
+        #: The density/σ² that a row sees on average.
+        self.typical_density = typical = float(np.sum(density**2) / np.sum(density))
+        self._density = density
+        inner = self.outer.extract(masses, self.grid)
+        symbol = self._laplacian_symbol()
+        powers = sum(self.grid.size <= most for most in _MOST_POINTS[self.grid.num_dims])
+        self.coefficients = _fit_polynomial(symbol, inner, powers)
+        self._symbol = np.polynomial.polynomial.polyval(symbol, self.coefficients)
+        self._correction = np.sqrt((self._symbol + typical) / (1 + typical * inner))
+        #: 1 + N s/σ², what stands for B beyond the grid's modes.
+        self.others = 1 + mean_density * masses
+        self.factor = self._factorise()
+        others = self.outer.total(np.log(self.others)) - self.grid.total(
+            np.log(self.outer.extract(self.others, self.grid))
+        )
+        #: log|P|.
+        self.log_determinant = (
+            self.factor.log_determinant
+            + self.grid.size * np.log(typical)
+            - 2 * self.grid.total(np.log(self._correction))
+            + others
+        )
+
+    def solve(self, vectors: NDArray[np.complex128]) -> NDArray[np.complex128]:
+        """Return P⁻¹ v for each vector of a batch."""
+        inner = self.outer.extract(vectors, self.grid) * self._correction
+        values = self.grid.to_points(inner)
+        columns = values.reshape(len(values), -1).T
+        with one_thread():
+            solved = self.factor.solve(np.ascontiguousarray(columns)).T
+        solved = solved.reshape(values.shape) / self.typical_density
+        inner = self.grid.from_points(solved) * self._correction
+        out = vectors / self.others
+        self.outer.insert(out, self.grid, inner)
+        return out
+
+    def sample(self, noise: PreconditionerNoise) -> NDArray[np.complex128]:
+        """Return vectors with covariance P, from noise that does not depend on P."""
+        out = noise.modes * np.sqrt(self.others)
+        inner = self.outer.extract(noise.modes, self.grid) * np.sqrt(self._symbol)
+        inner = inner + self.grid.from_points(noise.points * np.sqrt(self._density))
+        self.outer.insert(out, self.grid, inner / self._correction)
+        return out
+
+    def companions(self, noise: PreconditionerNoise) -> NDArray[np.float64]:
+        """Return fields on the grid's points with covariance M⁻¹, from the noise of a sample."""
+        inner = self.outer.extract(noise.modes, self.grid) * np.sqrt(self._symbol)
+        right = self.grid.to_points(inner) + noise.points * np.sqrt(self._density)
+        with one_thread():
+            solved = self.factor.solve(np.ascontiguousarray(right.reshape(len(right), -1).T)).T
+        return solved.reshape(right.shape) / self.typical_density
+
+    def noise(self, rng: np.random.Generator, num: int) -> PreconditionerNoise:
+        """Return noise for `sample`."""
+        return PreconditionerNoise(
+            self.outer.noise(rng, num), rng.standard_normal((num, *self.grid.points))
+        )
+
+    def _laplacian_symbol(self) -> NDArray[np.float64]:
+        """Return λ at the grid's modes: Σ_d (2 − 2 cos(2πt_d/n_d)) (n_d/(2π t*_d))²."""
+        phases = 2 * np.pi * self.grid.indices / np.array(self.grid.points)
+        return np.sum((2 - 2 * np.cos(phases)) * self._stencil_weights, axis=-1)
+
+    @property
+    def _stencil_weights(self) -> NDArray[np.float64]:
+        return (np.array(self.grid.points) / (2 * np.pi * self._transition)) ** 2
+
+    def inverse_diagonal(self) -> NDArray[np.float64]:
+        """Return the diagonal of M⁻¹ on the grid's points."""
+        factor = self.factor
+        if not isinstance(factor, GridFactor):
+            factor = GridFactor(*self._matrix())
+        with one_thread():
+            diagonal = factor.inverse_diagonal()
+        return diagonal.reshape(self.grid.points) / self.typical_density
+
+    def _factorise(self) -> Factor:
+        matrix, points, reach = self._matrix()
+        if self.grid.num_dims == 1:
+            return BandedFactor(matrix, reach)
+        with one_thread():
+            return GridFactor(matrix, points, reach)
+
+    def _matrix(self) -> tuple[scipy.sparse.csr_array, tuple[int, ...], int]:
+        """Return M over the typical density, its grid, and how far it couples."""
+        points = self.grid.points
+        laplacian = _laplacian(points, self._stencil_weights)
+        density = self._density.ravel() / self.typical_density
+        matrix = scipy.sparse.diags_array(density, format="csr")
+        power = scipy.sparse.eye_array(self.grid.size, format="csr")
+        for j, c in enumerate(self.coefficients):
+            matrix = matrix + c / self.typical_density * power
+            if j + 1 < len(self.coefficients):
+                power = power @ laplacian
+        return scipy.sparse.csr_array(matrix), points, max(len(self.coefficients) - 1, 1)
+
+
+class PreconditionerNoise:
+    """White noise on the modes and on the grid's points."""
+
+    def __init__(self, modes: NDArray[np.complex128], points: NDArray[np.float64]) -> None:
+        self.modes = modes
+        self.points = points
+
+
+def _choose_extent(
+    system: LatticeSystem, reach: float
+) -> tuple[tuple[int, ...], NDArray[np.float64]]:
+    """Return the grid's extent and the transition t*_d along each axis."""
+    grid = system.grid
+    coarse = system.density.smoothed(tuple(min(2 * k + 1, 63) for k in grid.extent))
+    density = float(np.sum(coarse**2) / np.sum(coarse)) / system.noise_variance
+    ends, transitions = [], []
+    for axis in range(grid.num_dims):
+        where: list = [0] * grid.num_dims
+        where[axis] = slice(grid.extent[axis] + 1)
+        along = density * system.masses[tuple(where)]
+        transitions.append(_crossing(along, 1.0))
+        ends.append(_crossing(along, reach))
+    extent = np.minimum(np.ceil(ends).astype(int), grid.extent)
+    extent = np.maximum(extent, np.minimum(grid.extent, 4))
+    # For variances the grid is not so fine that it would cost the second power.
+    most = _MOST_POINTS[grid.num_dims][min(int(reach < SOLVING), grid.num_dims - 1)]
+    if grid.num_dims == 3:
+        most = _MOST_POINTS[3][0]
+    while np.prod(2 * extent + 1) > most:
+        extent = np.maximum((extent * 0.95).astype(int), 1)
+    fast = [min(fast_extent(int(k)), outer) for k, outer in zip(extent, grid.extent, strict=True)]
+    return tuple(fast), np.array(transitions)
+
+
+def _crossing(falling: NDArray[np.float64], level: float) -> float:
+    """Return the index where a falling sequence first meets `level`, beyond its end if need be."""
+    below = np.flatnonzero(falling[1:] < level)
+    if len(below):
+        return float(below[0] + 1)
+    last, first = len(falling) - 1, max((len(falling) - 1) // 2, 1)
+    if last <= first:
+        return float(max(last, 1))
+    slope = np.log(falling[last] / falling[first]) / np.log(last / first)
+    return last * float(np.clip((level / falling[last]) ** (1 / min(slope, -0.1)), 1.0, 100.0))
+
+
+def _fit_polynomial(
+    symbol: NDArray[np.float64], masses: NDArray[np.float64], most_powers: int
+) -> NDArray[np.float64]:
+    """Return c ≥ 0 with Σ_j c_j λ^j ≈ 1/s, evenly in log λ, with no more powers than it takes."""
+    # Mode zero has the mean function's variance too.
+    lam, mass = symbol.ravel()[1:], masses.ravel()[1:]
+    usable = mass > 1e-12 * mass.max()
+    lam, mass = lam[usable], mass[usable]
+    edges = np.geomspace(lam.min() * (1 - 1e-9), lam.max() * (1 + 1e-9), 60)
+    bins = np.digitize(lam, edges)
+    counts = np.bincount(bins, minlength=len(edges) + 1)
+    chosen = counts > 0
+    mean_lam = np.bincount(bins, lam, len(edges) + 1)[chosen] / counts[chosen]
+    mean_log = np.bincount(bins, -np.log(mass), len(edges) + 1)[chosen] / counts[chosen]
+    goal = np.exp(mean_log - mean_log.max())
+    best, least = np.zeros(1), np.inf
+    for powers in range(1, most_powers + 1):
+        columns = mean_lam[:, None] ** np.arange(powers + 1)
+        c, fitted = np.zeros(powers + 1), goal
+        for _ in range(8):
+            # Reweighted: twice too much counts as much as twice too little.
+            weights = 1 / np.sqrt(goal * fitted)
+            c = scipy.optimize.nnls(columns * weights[:, None], goal * weights)[0]
+            fitted = np.maximum(columns @ c, 1e-3 * goal)
+        misfit = float(np.sqrt(np.mean(np.log(fitted / goal) ** 2)))
+        if misfit < 0.9 * least:
+            best, least = c, misfit
+        if misfit < _GOOD_FIT:
+            break
+    # What is not there at all would leave gaps without a prior.
+    best[0] = max(best[0], 1e-6 * goal.min())
+    return np.trim_zeros(best, "b") * np.exp(mean_log.max())
+
+
+def _laplacian(points: tuple[int, ...], weights: NDArray[np.float64]) -> scipy.sparse.csr_array:
+    """Return Σ_d weights_d · (second differences along axis d), periodic."""
+    total = None
+    for axis, (n, weight) in enumerate(zip(points, weights, strict=True)):
+        shift = scipy.sparse.csr_array(scipy.sparse.eye_array(n))[np.roll(np.arange(n), 1)]
+        one = weight * (2 * scipy.sparse.eye_array(n) - shift - shift.T)
+        before = scipy.sparse.eye_array(int(np.prod(points[:axis], dtype=int)))
+        after = scipy.sparse.eye_array(int(np.prod(points[axis + 1 :], dtype=int)))
+        term = scipy.sparse.kron(scipy.sparse.kron(before, one), after, format="csr")
+        total = term if total is None else total + term
+    assert total is not None
+    return scipy.sparse.csr_array(total)

@@ -1,0 +1,101 @@
+"""Learning by Fisher scoring: few and dear evaluations, each with an expected information."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import lsq_linear
+
+from orthogp.inference.iterative import Evidence
+
+# A step that promises fewer nats than this is the last.
+_SETTLED = 0.05
+# A gain below this is not checked: the probes' error of the evidence is about as large.
+_TRUSTED = 2.0
+# The longest step of a log parameter.
+_LONGEST = 1.5
+
+
+class Scored(NamedTuple):
+    """Where scoring ended."""
+
+    evidence: Evidence
+    converged: bool
+    num_evaluations: int
+
+
+def score(
+    evaluate: Callable[[NDArray[np.float64]], Evidence],
+    vector: NDArray[np.float64],
+    lower: NDArray[np.float64],
+    upper: NDArray[np.float64],
+    *,
+    max_evaluations: int,
+    out_of_time: Callable[[], bool],
+) -> Scored:
+    """Return the evidence where it is largest, from a vector close by.
+
+    Each step solves (H + μ diag H) δ = g, with g the gradient and H at first the expected
+    information, then corrected by what the gradients say (BFGS); μ grows when a step fails and
+    shrinks when one succeeds. Entries at a limit stay there.
+    """
+    best = evaluate(np.clip(vector, lower, upper))
+    curvature = best.information
+    damping, used, stalled = 1e-3, 1, 0
+    while used < max_evaluations and not out_of_time():
+        step, promised = _step(best, curvature, damping, lower, upper)
+        if promised < _SETTLED:
+            return Scored(best, True, used)
+        candidate = evaluate(np.clip(best.vector + step, lower, upper))
+        used += 1
+        if not candidate.converged and best.converged:
+            damping = max(10 * damping, 0.1)
+            continue
+        gain = candidate.value - best.value
+        # The gradient's own noise keeps promising a little: three steps without a gain are the end.
+        stalled = stalled + 1 if gain < _SETTLED else 0
+        curvature = _updated(
+            curvature, candidate.vector - best.vector, best.gradient - candidate.gradient
+        )
+        if gain > 0.05 * promised or (promised < _TRUSTED and gain > -_TRUSTED):
+            best, damping = candidate, max(damping / 10, 1e-6)
+        else:
+            damping = max(10 * damping, 0.1)
+        if stalled == 3:
+            return Scored(best, True, used)
+    return Scored(best, False, used)
+
+
+def _step(
+    evidence: Evidence,
+    curvature: NDArray[np.float64],
+    damping: float,
+    lower: NDArray[np.float64],
+    upper: NDArray[np.float64],
+) -> tuple[NDArray[np.float64], float]:
+    """Return a damped step within the limits, and the nats that it promises."""
+    vector, size = evidence.vector, len(evidence.vector)
+    damped = curvature + damping * np.diag(np.diag(curvature)) + 1e-9 * np.eye(size)
+    down = np.maximum(lower - vector, -_LONGEST)
+    up = np.minimum(upper - vector, _LONGEST)
+    # ½ δᵀHδ − gᵀδ = ½ ‖Lᵀδ − L⁻¹g‖² + constant, with H = LLᵀ
+    chol = np.linalg.cholesky(damped)
+    goal = np.linalg.solve(chol, evidence.gradient)
+    bounds = (np.minimum(down, 0.0) - 1e-12, np.maximum(up, 0.0) + 1e-12)
+    step = lsq_linear(chol.T, goal, bounds=bounds, method="bvls").x
+    promised = float(evidence.gradient @ step - 0.5 * step @ curvature @ step)
+    return step, promised
+
+
+def _updated(
+    curvature: NDArray[np.float64], step: NDArray[np.float64], change: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return the curvature that explains the gradient's `change` over a step, and changes least."""
+    image = curvature @ step
+    expected, seen = float(step @ image), float(step @ change)
+    if seen < 0.1 * expected or expected <= 0:
+        return curvature
+    return curvature - np.outer(image, image) / expected + np.outer(change, change) / seen

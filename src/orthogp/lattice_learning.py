@@ -1,0 +1,184 @@
+"""Lattice features: whether a dense or an iterative solver learns them, and from where."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from orthogp.errors import InputError
+from orthogp.features.masses import lattice_masses
+from orthogp.inference.family_fit import FamilyRows
+from orthogp.inference.fit import Fit
+from orthogp.inference.fitting import Fitter, Stage
+from orthogp.inference.iterative_fitting import IterativeFitter
+from orthogp.inference.limits import parameter_limits
+from orthogp.inference.parameters import learned_slots
+from orthogp.inference.progress import Progress
+from orthogp.inference.settings import FitSettings, Start
+from orthogp.inference.threads import BlasThreads
+from orthogp.inference.windows import choose_windows, neighbour_variance, window_start
+from orthogp.sketch import Rows, Sketch, Units
+from orthogp.statistics import FourierStatistics, FrequencyLattice
+
+# With fewer rows the dense solver takes as many features as there are rows.
+_FEWEST_ROWS = 3000
+# Noise above the neighbours' differences by this factor is structure that features did not reach.
+_SUSPICIOUS = 1.25
+
+
+class RowSums:
+    """The statistics of the standardised targets on any lattice, as long as there are rows.
+
+    `sketch` is that of the last lattice.
+    """
+
+    def __init__(self, sketch: Sketch, units: Units, rows: Rows | None, num_threads: int) -> None:
+        self.sketch = sketch
+        self._units = units
+        self._rows = rows
+        self._num_threads = num_threads
+
+    def __call__(self, lattice: FrequencyLattice) -> FourierStatistics:
+        """Return the statistics, by a pass over the rows unless they are at hand."""
+        if lattice != self.sketch.statistics.lattice:
+            if self._rows is None:
+                raise InputError("The iterative solver needs all rows at once: use fit.")
+            self.sketch = self.sketch.summed(lattice, self._rows, self._num_threads)
+        return self.sketch.standardised(self._units)
+
+
+class LatticeLearner:
+    """Chooses the solver, and fits.
+
+    A first stage with few features is cheap. If it ends with more noise than neighbouring rows
+    differ by, or asks for more features than the dense solver takes, exact GPs on windows of the
+    rows tell which hyperparameters the data have at their own resolution, and those decide.
+    """
+
+    def __init__(
+        self,
+        sketch: Sketch,
+        statistics: FourierStatistics,
+        rows: FamilyRows | None,
+        sums: RowSums,
+        settings: FitSettings,
+        num_threads: int,
+    ) -> None:
+        self._sketch = sketch
+        self._statistics = statistics
+        self._rows = rows
+        self._sums = sums
+        self._settings = settings
+        self._num_threads = num_threads
+        self._progress = Progress()
+
+    def fit(self, starts: list[Start]) -> Fit:
+        """Return the fit from the best of some starting values."""
+        try:
+            return self._fit(starts)
+        finally:
+            self._progress.done()
+
+    def _fit(self, starts: list[Start]) -> Fit:
+        settings = self._settings
+        if self._sketch.iterative:
+            return self._iterative().fit(starts[0], self._statistics.lattice)
+        dense = Fitter(
+            self._statistics,
+            self._sketch.width,
+            self._sketch.mean,
+            settings,
+            BlasThreads(self._num_threads),
+        )
+        if not self._may_iterate(starts[0]):
+            return dense.fit(starts)
+        if not settings.learn:
+            if settings.solver == "auto" and self._dense_suffices(dense, starts[0]):
+                return dense.fit(starts)
+            return self._iterative().fit(starts[0])
+        stage = dense.begin(starts)
+        start = self._at_full_resolution(dense, stage, starts)
+        if settings.solver == "auto" and self._dense_suffices(dense, start or stage.best):
+            plain = dense.complete(stage)
+            if start is None or settings.late():
+                return plain
+            resumed = dense.resume(start)
+            return max(plain, resumed, key=lambda fit: fit.elbo.total)
+        return self._iterative().fit(start or stage.best)
+
+    def _may_iterate(self, start: Start) -> bool:
+        settings = self._settings
+        if settings.solver == "dense":
+            return False
+        smooth = self._reaches_everywhere(start)
+        if settings.solver == "iterative":
+            if not smooth:
+                raise InputError(
+                    "The iterative solver needs a kernel that acts on all columns jointly: use "
+                    'solver="dense", or another kernel.'
+                )
+            if self._rows is None:
+                raise InputError("The iterative solver needs all rows at once: use fit.")
+            return True
+        automatic = settings.num_features is None and self._rows is not None
+        return automatic and smooth and self._statistics.rows >= _FEWEST_ROWS
+
+    def _reaches_everywhere(self, start: Start) -> bool:
+        """Whether the kernel has power at every frequency, not on planes of them only."""
+        lattice = self._statistics.lattice
+        diagonal = np.ones((1, lattice.num_dims), dtype=np.int64)
+        return bool(lattice_masses(start.kernel, lattice, diagonal)[0] > 0)
+
+    def _dense_suffices(self, dense: Fitter, start: Start) -> bool:
+        return dense.certified_features(start) <= self._settings.max_features
+
+    def _at_full_resolution(self, dense: Fitter, stage: Stage, starts: list[Start]) -> Start | None:
+        """Return what windows of the rows say, or `None` if the first stage has seen all."""
+        assert self._rows is not None
+        near, wide = choose_windows(self._rows, self._sketch.width)
+        noise = neighbour_variance(near)
+        found = stage.best
+        suspicious = found.noise_variance > _SUSPICIOUS * noise
+        if not suspicious and self._settings.solver == "auto":
+            if self._dense_suffices(dense, found):
+                return None
+        self._progress.say("learning from windows of the rows")
+        quieter = [
+            Start(start.kernel, min(start.noise_variance, share * noise))
+            for start in (found, *starts)
+            for share in (0.9, 0.1)
+        ]
+        slots = learned_slots(found.kernel)
+
+        def limits(floor: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+            return parameter_limits(
+                found.kernel,
+                slots,
+                self._statistics.lattice,
+                self._sketch.width,
+                self._settings.wrap_tolerance,
+                floor,
+            )
+
+        return window_start(
+            quieter,
+            near,
+            wide,
+            self._sketch.mean,
+            limits,
+            repeats=self._settings.repeats,
+            out_of_time=self._settings.late,
+        )
+
+    def _iterative(self) -> IterativeFitter:
+        sketch = self._sketch
+        return IterativeFitter(
+            self._sums,
+            self._statistics.count,
+            sketch.extent,
+            sketch.width,
+            sketch.mean,
+            self._settings,
+            self._num_threads,
+            self._progress,
+        )

@@ -1,0 +1,341 @@
+"""Additive models of many columns, as a user meets them."""
+
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+from sklearn.linear_model import Ridge
+
+from orthogp import (
+    FeatureError,
+    GPClassifier,
+    GPRegressor,
+    InputError,
+    KernelError,
+    LatticeMismatchError,
+    OutOfDomainWarning,
+    StochasticGPRegressor,
+)
+from orthogp.kernels import RBF, Categorical, Cyclic, Matern32, Sum, additive
+from tests import oracles
+
+NAMES = ["width", "depth", "hour", "kind", "idle"]
+KINDS = np.array([0.0, 1.0, -1.0])
+
+
+def truth(X):
+    return np.stack(
+        [
+            np.sin(5 * X[:, 0]),
+            2 * (X[:, 1] - 0.5) ** 2,
+            np.cos(2 * np.pi * X[:, 2] / 24),
+            KINDS[X[:, 3].astype(int)],
+        ]
+    )
+
+
+def rows(n, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(0, 1, (n, 5))
+    X[:, 2] *= 24
+    X[:, 3] = rng.integers(0, 3, n)
+    return X, truth(X).sum(axis=0) + 0.1 * rng.standard_normal(n)
+
+
+X, Y = rows(400)
+KERNEL = additive("rbf", 5, categorical={3: 3}, periodic={2: 24.0})
+FIXED = (
+    RBF(1.0, 0.4).on(0)
+    + RBF(0.5, 0.5).on(1)
+    + Cyclic(RBF(1.0, 5.0), 24.0).on(2)
+    + Categorical(3, 0.8).on(3)
+    + RBF(0.3, 0.6).on(4)
+)
+
+
+def regressor(kernel=KERNEL, **options):
+    return GPRegressor(kernel, max_features=150, **options)
+
+
+@pytest.fixture(scope="module")
+def model():
+    return regressor().fit(pd.DataFrame(X, columns=NAMES), Y)
+
+
+def test_components_are_found(model):
+    components = model.components()
+    assert [component.name for component in components] == NAMES
+    assert [component.columns for component in components] == [(0,), (1,), (2,), (3,), (4,)]
+    effects = truth(X)
+    for component, effect in zip(components, effects, strict=False):
+        j = component.columns[0]
+        mean, std = component.predict(X[:, j], return_std=True)
+        centred = effect - effect.mean()
+        assert np.sqrt(np.mean((mean - centred) ** 2)) < 0.03
+        assert np.all(std > 0)
+        assert std.mean() < 0.06
+        assert component.share == pytest.approx(np.var(effect) / np.var(Y), abs=0.03)
+        of_rows = model.predict_component(j, pd.DataFrame(X, columns=NAMES), return_std=True)
+        np.testing.assert_allclose(of_rows, (mean, std))
+    assert components[4].share < 1e-3
+    assert model.residual_share_ == pytest.approx(0.01 / np.var(Y), rel=0.2)
+
+
+def test_components_add_up_to_the_prediction(model):
+    frame = pd.DataFrame(X, columns=NAMES)
+    total = sum(model.predict_component(j, frame) for j in range(5))
+    offset = model.predict(frame) - total
+    np.testing.assert_allclose(offset, offset.mean(), atol=1e-8)
+    # A ridge towards the broad prior's mean apart, the offset is the average of y.
+    assert offset.mean() == pytest.approx(Y.mean(), abs=1e-3)
+
+
+def test_summary_lists_the_components(model):
+    text = model.summary()
+    for name in NAMES:
+        assert f" {name} " in text
+    assert "% of the variance  Cyclic RBF: " in text
+    assert "period 24" in text
+    assert "3 levels" in text
+    assert "residual" in text
+    assert "5 lattices" in text
+    assert model.elbo_ <= model.tightened_bound_ <= model.upper_bound_
+
+
+def test_noise_and_predictions(model):
+    assert model.noise_variance_ == pytest.approx(0.01, rel=0.2)
+    X_new, _ = rows(200, seed=1)
+    mean, std = model.predict(pd.DataFrame(X_new, columns=NAMES), return_std=True)
+    error = np.abs(mean - truth(X_new).sum(axis=0))
+    assert np.sqrt(np.mean(error**2)) < 0.04
+    assert np.mean(error < 3 * std) > 0.95
+    frame = pd.DataFrame(X_new[:3], columns=NAMES)
+    _, covariance = model.predict(frame, return_cov=True)
+    np.testing.assert_allclose(np.sqrt(np.diag(covariance)), std[:3], rtol=1e-5)
+    assert model.sample_y(frame, 4, random_state=0).shape == (3, 4)
+
+
+def test_plot_has_a_panel_for_each_component(model, tmp_path):
+    path = tmp_path / "components.png"
+    figure = model.plot_components(path, ylabel="effect (mm)")
+    assert path.stat().st_size > 10_000
+    titles = [axes.get_title(loc="left") for axes in figure.axes if axes.get_title(loc="left")]
+    assert [title.split(":")[0] for title in titles] == NAMES
+    assert len(model.plot_components(components=[0, 3]).axes) == 2
+    with pytest.raises(InputError, match="must end in"):
+        model.plot_components("components.doc")
+
+
+@pytest.mark.slow
+def test_maps_of_two_columns_are_drawn(tmp_path):
+    kernel = RBF(lengthscale=0.5).on(0, 1) + RBF().on(2) + RBF().on(3)
+    own = GPRegressor(kernel, max_features=60).fit(X, Y)
+    assert own.components()[0].name == "column 0 × column 1"
+    assert own.components()[0].predict(X[:4, :2]).shape == (4,)
+    figure = own.plot_components(tmp_path / "map.svg")
+    assert sum(len(axes.images) for axes in figure.axes) == 1
+
+
+def test_posterior_is_that_of_the_exact_process():
+    rng = np.random.default_rng(2)
+    inputs, new = rng.uniform(0, 1, (60, 4)), rng.uniform(0, 1, (10, 4))
+    targets = Y[:60]
+    scales = [(0.7, 0.4), (1.0, 0.5), (1.0, 0.5), (0.2, 0.6)]
+    kernel = Sum(tuple(RBF(v, s).on(i) for i, (v, s) in enumerate(scales)))
+    own = GPRegressor(
+        kernel, learn=False, noise_variance=0.05, mean=None, wrap_tolerance=1e-9, num_features=300
+    ).fit(inputs, targets)
+
+    def gram(A, B):
+        lags = A[:, None] - B[None]
+        return sum(oracles.rbf(lags[..., i : i + 1], *scale) for i, scale in enumerate(scales))
+
+    gain = np.linalg.solve(gram(inputs, inputs) + 0.05 * np.eye(60), gram(inputs, new)).T
+    mean, std = own.predict(new, return_std=True)
+    np.testing.assert_allclose(mean, gain @ targets, atol=1e-6)
+    variance = np.diag(gram(new, new) - gain @ gram(inputs, new))
+    np.testing.assert_allclose(std**2, variance, atol=1e-6)
+    assert own.certificate_.holds
+
+
+def test_single_category_is_a_ridge_on_indicators():
+    codes = X[:, 3:4]
+    own = GPRegressor(Categorical(3, 0.5), learn=False, noise_variance=0.2, mean=None).fit(codes, Y)
+    indicators = (codes == np.arange(3)).astype(float)
+    ridge = Ridge(alpha=0.2 / 0.5, fit_intercept=False).fit(indicators, Y)
+    levels = np.arange(3.0)[:, None]
+    np.testing.assert_allclose(own.predict(levels), ridge.coef_, atol=1e-9)
+    counts = indicators.sum(axis=0)
+    _, std = own.predict(levels, return_std=True)
+    np.testing.assert_allclose(std**2, 1 / (1 / 0.5 + counts / 0.2), rtol=1e-8)
+
+
+def test_single_circle_is_the_dense_process_of_the_wrapped_kernel():
+    hours, at = X[:, 2:3], np.linspace(0, 24, 9)[:, None]
+    own = GPRegressor(
+        Cyclic(RBF(1.0, 4.0), 24.0), learn=False, noise_variance=0.1, mean=None, num_features=61
+    ).fit(hours, Y)
+
+    def gram(A, B):
+        lags = A[:, None] - B[None]
+        return oracles.wrapped(lambda x: oracles.rbf(x, 1.0, 4.0), lags, np.array([24.0]), 5)
+
+    expected = gram(at, hours) @ np.linalg.solve(gram(hours, hours) + 0.1 * np.eye(400), Y)
+    np.testing.assert_allclose(own.predict(at), expected, atol=1e-8)
+    np.testing.assert_allclose(own.predict(at + 240), expected, atol=1e-8)
+
+
+@pytest.mark.parametrize("name", ["matern32", "additive-matern32"])
+def test_names_put_one_kernel_on_each_column(name):
+    columns = X[:, :4] if name == "matern32" else X[:, :2]
+    own = GPRegressor(name, max_features=60, max_seconds=5).fit(columns, Y)
+    assert len(own.components()) == columns.shape[1]
+    assert "additive, one matern32 kernel on each column" in own.summary()
+    assert ("more than three cannot act jointly" in own.summary()) == (name == "matern32")
+    assert clone(own).kernel == name
+
+
+def test_adding_and_removing_rows():
+    half = regressor(FIXED, learn=False, noise_variance=0.01).fit(X[:200], Y[:200])
+    grown = clone(half).fit(X[:200], Y[:200]).partial_fit(X[200:], Y[200:])
+    whole = clone(half).fit(X, Y)
+    np.testing.assert_allclose(grown.predict(X), whole.predict(X), atol=0.01)
+    assert grown.statistics_.count == 400
+    grown.forget(X[200:], Y[200:])
+    np.testing.assert_allclose(grown.predict(X), half.predict(X), atol=1e-6)
+    further = X[:3].copy()
+    further[:, 0] += 100
+    with pytest.raises(LatticeMismatchError, match="column 0 extends"):
+        half.partial_fit(further, Y[:3])
+    further = X[:3].copy()
+    further[:, 2] += 24_000
+    half.partial_fit(further, Y[:3])
+
+
+@pytest.mark.slow
+def test_going_on_learning_from_more_rows(model):
+    own = regressor().fit(X[:250], Y[:250]).partial_fit(X[250:], Y[250:])
+    assert own.elbo_ == pytest.approx(model.elbo_, abs=5)
+
+
+def test_weights_repeat_rows():
+    counts = np.random.default_rng(3).integers(0, 3, 400)
+    own = regressor(FIXED, learn=False, noise_variance=0.01)
+    weighted = clone(own).fit(X, Y, counts)
+    repeated = clone(own).fit(np.repeat(X, counts, axis=0), np.repeat(Y, counts))
+    np.testing.assert_allclose(weighted.predict(X), repeated.predict(X), atol=1e-5)
+    assert weighted.elbo_ == pytest.approx(repeated.elbo_, rel=1e-6)
+
+
+def test_several_targets():
+    targets = np.stack([Y, 3 * X[:, 0] - 1], axis=1)
+    own = regressor(learn=True, max_seconds=5).fit(X, targets)
+    assert own.predict(X).shape == (400, 2)
+    mean, std = own.predict_component(0, X, return_std=True)
+    assert mean.shape == std.shape == (400, 2)
+    assert own.components()[0].share.shape == (2,)
+    assert own.components()[0].share[1] > 0.9
+    assert own.residual_share_.shape == (2,)
+    assert "2 targets" in own.summary()
+    own.plot_components(target=1)
+
+
+def test_linear_mean_leaves_slopes_to_the_columns_that_have_them():
+    targets = 5 * X[:, 0] + Y
+    own = regressor(FIXED, mean="linear", learn=False, noise_variance=0.01).fit(X, targets)
+    expected = truth(X).sum(axis=0) + 5 * X[:, 0]
+    assert np.sqrt(np.mean((own.predict(X) - expected) ** 2)) < 0.06
+    assert np.all(np.isinf(own.posterior_.features.mean.width[[2, 3]]))
+
+
+def test_derivative_along_a_column(model):
+    frame = pd.DataFrame(X[:5], columns=NAMES)
+    slope, std = model.predict_derivative(frame, 0)
+    assert np.all(np.abs(slope - 5 * np.cos(5 * X[:5, 0])) < 4 * std + 0.1)
+    with pytest.raises(InputError, match="up to three columns"):
+        model.predict_integral(np.zeros((1, 5)), np.ones((1, 5)))
+
+
+def test_beyond_the_data_only_the_component_there_is_unknown(model):
+    frame = pd.DataFrame(X[:2], columns=NAMES)
+    frame.loc[0, "width"] = 1e4
+    with pytest.warns(OutOfDomainWarning, match="1 of 2 points"):
+        _, std = model.predict(frame, return_std=True)
+    assert std[0] > 5 * std[1]
+    with pytest.warns(OutOfDomainWarning):
+        mean, _ = model.predict_component(0, frame, return_std=True)
+    assert mean[0] == 0.0
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.predict_component(1, frame)
+
+
+def test_domain_is_covered():
+    own = regressor(FIXED, learn=False, noise_variance=0.01, domain=(-10, 40)).fit(X, Y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        own.components()[0].predict([-9.0, 39.0])
+
+
+@pytest.mark.parametrize(
+    ("kernel", "error", "words"),
+    [
+        (RBF(), InputError, "at most 3 jointly"),
+        (RBF().on(0, 1, 2, 3), InputError, "at most 3 jointly"),
+        (RBF().on(0, 1, 2, 3) + RBF().on(4), InputError, r"acts on 4 columns \(0, 1, 2, 3\)"),
+        (sum((RBF().on(i) for i in range(3)), start=Sum((RBF().on(7),))), KernelError, "column 7"),
+        (KERNEL + Categorical(3), KernelError, "acts on one column"),
+        ("additive-nothing", KernelError, "Unknown kernel"),
+        (additive("rbf", 5, categorical={3: 2}), InputError, "Column 3 is categorical with codes"),
+        (additive("rbf", 5, categorical={0: 2}), InputError, "are others, such as 0."),
+    ],
+)
+def test_bad_models_are_told_apart_in_a_sentence(kernel, error, words):
+    with pytest.raises(error, match=words) as raised:
+        GPRegressor(kernel).fit(X, Y)
+    assert str(raised.value).endswith(".")
+
+
+def test_bad_requests_are_told_apart_in_a_sentence(model):
+    with pytest.raises(FeatureError, match="lattice features"):
+        GPRegressor(KERNEL, features="trig").fit(X, Y)
+    with pytest.raises(InputError, match="components 0 to 4"):
+        model.predict_component(7, pd.DataFrame(X, columns=NAMES))
+    with pytest.raises(InputError, match="takes 1 columns, got 2"):
+        model.components()[0].predict(X[:, :2])
+    with pytest.raises(InputError, match="Column 3 is categorical"):
+        model.components()[3].predict([5.0])
+    frame = pd.DataFrame(X[:2], columns=NAMES)
+    frame.loc[0, "kind"] = 1.5
+    with pytest.raises(InputError, match=r"such as 1\.5"):
+        model.predict(frame)
+    joint = GPRegressor("rbf", learn=False, num_features=5).fit(X[:, :2], Y)
+    with pytest.raises(InputError, match='kernel="additive-matern32"'):
+        joint.components()
+
+
+def test_other_estimators_refuse_kernels_with_a_period_of_their_own():
+    for estimator in (GPClassifier, StochasticGPRegressor):
+        with pytest.raises(KernelError, match="which GPRegressor has"):
+            estimator(Categorical(3).on(1) + RBF().on(0)).fit(X[:, [0, 3]], Y > 0)
+
+
+def test_number_of_features_is_the_total():
+    own = GPRegressor(FIXED, num_features=21, learn=False, noise_variance=0.01).fit(X, Y)
+    assert own.num_features_ == 21
+    assert "21 features asked for" in own.status_
+
+
+@pytest.mark.slow
+def test_matern_terms_on_many_columns_learn():
+    rng = np.random.default_rng(5)
+    wide = rng.uniform(0, 1, (300, 12))
+    y = np.sin(6 * wide[:, 3]) + 0.1 * rng.standard_normal(300)
+    kernel = Sum(tuple(Matern32(lengthscale=0.3).on(i) for i in range(12)))
+    own = GPRegressor(kernel, max_features=120, max_seconds=8).fit(wide, y)
+    shares = [component.share for component in own.components()]
+    assert np.argmax(shares) == 3
+    assert shares[3] > 0.9
+    assert "no effect of" in own.status_ or max(np.delete(shares, 3)) < 0.02
