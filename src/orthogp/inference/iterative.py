@@ -46,6 +46,8 @@ from orthogp.statistics import FourierStatistics
 # Largest errors of the solutions, in posterior standard deviations: those of the probes, of which
 # only averages over all modes are used, per root of the number of modes.
 TOLERANCE, PROBE_TOLERANCE = 0.05, 0.01
+# Hyperparameters that need more are not worth it: the lattice does not suit them.
+_MOST_ITERATIONS = 200
 
 
 class Evidence(NamedTuple):
@@ -170,6 +172,7 @@ class IterativeObjective:
             batch,
             tolerance=tolerance,
             start=start,
+            max_iterations=_MOST_ITERATIONS,
             deadline=deadline,
         )
         self._last = solution.x[: len(right)]

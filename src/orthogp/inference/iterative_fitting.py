@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,9 +35,9 @@ _NOISE_FLOOR = 1e-8
 _FINAL_TOLERANCE = 0.01
 # Lengthscales may grow until the wrapped prior is off by this much; then comes a longer period.
 _ROOM = 0.25
-# Evaluations on one lattice; it is chosen anew if learning has moved the number of modes that the
-# data ask for by a factor.
-_MAX_EVALUATIONS, _OUTGROWN = 10, 2.2
+# Evaluations on one lattice after the other: each is chosen for what the last has learned, until
+# learning has settled on a number of modes that it does not move by a factor.
+_EVALUATIONS, _OUTGROWN = (2, 3, 10), 1.5
 # Draws for the variance: at first, and at most; and the relative error that is aimed at.
 _FIRST_DRAWS, _MOST_DRAWS, VARIANCE_ERROR = 16, 64, 0.05
 
@@ -69,6 +70,14 @@ class IterativeFit(Fit):
         return IterativePosterior(
             self.model, self.modes, self.variance, self.mean, domain, num_threads
         )
+
+
+class Stage(NamedTuple):
+    """Learning on one lattice: where it ended, and the parameters that met a limit."""
+
+    objective: IterativeObjective
+    scored: Scored
+    at_limit: tuple[str, ...]
 
 
 class IterativeFitter:
@@ -138,32 +147,43 @@ class IterativeFitter:
         if lattice is not None:
             modes = int(np.prod(2 * lattice.extent + 1))
             choice = LatticeChoice(lattice, modes, self.choose(start).wanted, "the sums at hand")
-            return self._finish(choice, *self._stage(choice, start))
+            return self._finish(choice, *self._stage(choice, start, _EVALUATIONS[-1]))
         choice = self.choose(start)
-        stage = self._stage(choice, start)
-        vector = stage[1].evidence.vector
-        again = self.choose(Start(stage[0].kernel_at(vector), float(np.exp(vector[-1]))))
-        moved = max(again.num_modes / choice.num_modes, choice.num_modes / again.num_modes)
-        if moved > _OUTGROWN and self._settings.learn and not self._settings.late():
-            start = Start(stage[0].kernel_at(vector), float(np.exp(vector[-1])))
-            choice, stage = again, self._stage(again, start)
+        stage = self._stage(choice, start, _EVALUATIONS[0])
+        for evaluations in _EVALUATIONS[1:]:
+            vector, settled = stage.scored.evidence.vector, stage.scored.converged
+            start = Start(stage.objective.kernel_at(vector), float(np.exp(vector[-1])))
+            again = self.choose(start)
+            moved = max(again.num_modes / choice.num_modes, choice.num_modes / again.num_modes)
+            if (settled and moved < _OUTGROWN) or self._settings.late():
+                break
+            # Close to the present lattice, learning goes on where it is.
+            same = stage if moved < _OUTGROWN else None
+            choice = choice if same else again
+            stage = self._stage(choice, start, evaluations, same)
         return self._finish(choice, *stage)
 
     def _stage(
-        self, choice: LatticeChoice, start: Start
-    ) -> tuple[IterativeObjective, Scored, tuple[str, ...]]:
-        """Return what learning on one lattice comes to, and the parameters that met a limit."""
+        self,
+        choice: LatticeChoice,
+        start: Start,
+        max_evaluations: int,
+        before: Stage | None = None,
+    ) -> Stage:
+        """Return what learning on one lattice comes to, from the start or from where it was."""
         self._progress.say(f"summing rows for {choice.num_modes:,} modes")
-        objective = self._objective(choice, start)
+        objective = self._objective(choice, start) if before is None else before.objective
         if not self._settings.learn:
             vector = objective.vector(start.kernel, start.noise_variance)
             self._evaluations += 1
-            return objective, Scored(objective.evaluate(vector, profile=False), True, 1), ()
+            return Stage(objective, Scored(objective.evaluate(vector, profile=False), True, 1), ())
         lower, upper = self._limits(choice.lattice, start, objective)
-        scored = self._learned(objective, start, lower, upper)
+        scored = self._learned(
+            objective, start, lower, upper, max_evaluations, before and before.scored.evidence
+        )
         self._evaluations += scored.num_evaluations
         at_limit = names_at_limit(objective.slots, scored.evidence.vector, lower, upper)
-        return objective, scored, at_limit
+        return Stage(objective, scored, at_limit)
 
     def _objective(self, choice: LatticeChoice, start: Start) -> IterativeObjective:
         return IterativeObjective(
@@ -193,6 +213,8 @@ class IterativeFitter:
         start: Start,
         lower: NDArray[np.float64],
         upper: NDArray[np.float64],
+        max_evaluations: int,
+        first: Evidence | None,
     ) -> Scored:
         def evaluate(vector: NDArray[np.float64]) -> Evidence:
             evidence = objective.evaluate(vector)
@@ -207,8 +229,9 @@ class IterativeFitter:
             objective.vector(start.kernel, start.noise_variance),
             lower,
             upper,
-            max_evaluations=_MAX_EVALUATIONS,
+            max_evaluations=max_evaluations,
             out_of_time=self._settings.late,
+            first=first,
         )
 
     def _finish(

@@ -35,14 +35,16 @@ def score(
     *,
     max_evaluations: int,
     out_of_time: Callable[[], bool],
+    first: Evidence | None = None,
 ) -> Scored:
     """Return the evidence where it is largest, from a vector close by.
 
     Each step solves (H + μ diag H) δ = g, with g the gradient and H at first the expected
     information, then corrected by what the gradients say (BFGS); μ grows when a step fails and
-    shrinks when one succeeds. Entries at a limit stay there.
+    shrinks when one succeeds. Entries at a limit stay there. `first` is the evidence at the vector,
+    if it is known.
     """
-    best = evaluate(np.clip(vector, lower, upper))
+    best = evaluate(np.clip(vector, lower, upper)) if first is None else first
     curvature = best.information
     damping, used, stalled = 1e-3, 1, 0
     while used < max_evaluations and not out_of_time():
