@@ -100,62 +100,78 @@ def solve(
     on_iteration : callable, optional
         Is told the number of iterations and the largest error over its tolerance.
     """
-    inner = system.grid.inner
-    goal = np.broadcast_to(np.square(tolerance), (len(right),))
-    if start is None:
-        x, residual = np.zeros_like(right), right.copy()
-    else:
-        x = start.copy()
-        residual = right - system.apply(x)
+    inner, batch = system.grid.inner, len(right)
+    goal = np.broadcast_to(np.square(tolerance), (batch,))
+    x = np.zeros_like(right) if start is None else start.copy()
+    residual = right.copy() if start is None else right - system.apply(x)
     direction = preconditioner.solve(residual)
     basis = [direction.copy()] if keep_basis else []
     norm = inner(residual, direction)
     steps, ratios, norms = [], [], [norm]
-    error = np.full(len(right), np.inf)
-    done = norm <= 0
+    error = np.where(norm > 0, np.inf, 0.0)
     late, k = False, 0
     column = (slice(None), *(None,) * system.grid.num_dims)
-    while not done.all() and k < max_iterations:
+    # The right-hand sides that are not done yet; the arrays below hold those only.
+    active = np.flatnonzero(norm > 0)
+    if len(active) < batch:
+        residual, direction, norm = residual[active], direction[active], norm[active]
+    while len(active) and k < max_iterations:
         if deadline is not None and time.monotonic() > deadline:
             late = True
             break
         image = system.apply(direction)
         curvature = inner(direction, image)
-        # A right-hand side that is done stays where it is.
-        step = np.where(done, 0.0, norm / np.where(curvature > 0, curvature, 1.0))
-        x += step[column] * direction
+        step = norm / curvature
+        x[active] += step[column] * direction
         image *= step[column]
         residual -= image
         conditioned = preconditioner.solve(residual)
         new = inner(residual, conditioned)
-        ratio = np.where(done, 0.0, new / np.where(norm > 0, norm, 1.0))
+        ratio = new / norm
         direction *= ratio[column]
         direction += conditioned
-        steps.append(step)
-        ratios.append(ratio)
-        norms.append(np.where(done, 0.0, new))
+        steps.append(_spread(step, active, batch))
+        ratios.append(_spread(ratio, active, batch))
+        norms.append(_spread(new, active, batch))
         if keep_basis:
-            basis.append(conditioned)
+            full = np.zeros_like(right)
+            full[active] = conditioned
+            basis.append(full)
         norm = new
         k += 1
         if k >= 2 * _DELAY:
-            tail = _remaining(steps, norms, k)
-            error = np.where(done, error, np.sqrt(tail))
-            done = done | (tail <= goal) | (new <= 0)
+            tail = _remaining(steps, norms, k)[active]
+            error[active] = np.sqrt(tail)
+            going_on = (tail > goal[active]) & (new > 0)
+            if not going_on.all():
+                active = active[going_on]
+                residual, direction = residual[going_on], direction[going_on]
+                norm = norm[going_on]
         if on_iteration is not None:
             on_iteration(k, float(np.max(error / np.sqrt(goal))))
+    unknown = np.isinf(error)
+    error[unknown] = np.sqrt(norms[-1][unknown])
     shape = (0, len(right))
     return Solution(
         x=x,
-        error=np.where(np.isinf(error), np.sqrt(norm), error),
+        error=error,
         iterations=k,
-        converged=bool(done.all()),
+        converged=len(active) == 0,
         late=late,
         steps=np.array(steps) if steps else np.empty(shape),
         ratios=np.array(ratios) if ratios else np.empty(shape),
         norms=np.array(norms),
         basis=basis,
     )
+
+
+def _spread(
+    values: NDArray[np.float64], active: NDArray[np.int64], batch: int
+) -> NDArray[np.float64]:
+    """Return values of the active right-hand sides among zeros for the others."""
+    out = np.zeros(batch)
+    out[active] = values
+    return out
 
 
 def _remaining(
