@@ -49,6 +49,8 @@ class Solution(NamedTuple):
     Attributes
     ----------
     x : (batch, …)
+    residual : (batch, …)
+        b − B x.
     error : (batch,)
         The estimate of ‖x − B⁻¹b‖_B.
     iterations : int
@@ -64,6 +66,7 @@ class Solution(NamedTuple):
     """
 
     x: NDArray[np.complex128]
+    residual: NDArray[np.complex128]
     error: NDArray[np.float64]
     iterations: int
     converged: bool
@@ -113,6 +116,7 @@ def solve(
     column = (slice(None), *(None,) * system.grid.num_dims)
     # The right-hand sides that are not done yet; the arrays below hold those only.
     active = np.flatnonzero(norm > 0)
+    left = residual.copy()
     if len(active) < batch:
         residual, direction, norm = residual[active], direction[active], norm[active]
     while len(active) and k < max_iterations:
@@ -144,16 +148,19 @@ def solve(
             error[active] = np.sqrt(tail)
             going_on = (tail > goal[active]) & (new > 0)
             if not going_on.all():
+                left[active] = residual
                 active = active[going_on]
                 residual, direction = residual[going_on], direction[going_on]
                 norm = norm[going_on]
         if on_iteration is not None:
             on_iteration(k, float(np.max(error / np.sqrt(goal))))
+    left[active] = residual
     unknown = np.isinf(error)
     error[unknown] = np.sqrt(norms[-1][unknown])
     shape = (0, len(right))
     return Solution(
         x=x,
+        residual=left,
         error=error,
         iterations=k,
         converged=len(active) == 0,

@@ -195,7 +195,7 @@ class IterativeObjective:
         grid, system = self.density.grid, model.system
         noise = system.noise_variance
         first = len(solution.x) - self._num_probes
-        posterior = posterior_of(solution.x[:first])
+        posterior = posterior_of(solution.x[:first], solution.residual[:first])
         num_targets = len(posterior.modes)
         total = float(np.sum(self.statistics.yy)) / noise
         quadratic = max(total - float(np.sum(posterior.explained)), 1e-300)

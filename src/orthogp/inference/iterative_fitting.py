@@ -248,7 +248,7 @@ class IterativeFitter:
         model = Model.build(objective.density, self._mean, kernel, noise, reach=VARIANCES)
         right, posterior_of = right_hand_sides(model, statistics, self._mean)
         solution = solve(model.system, model.preconditioner, right, tolerance=_FINAL_TOLERANCE)
-        modes = posterior_of(solution.x)
+        modes = posterior_of(solution.x, solution.residual)
         variance = self._variance(model)
         elbo, upper = self._bounds(model, objective, modes, evidence)
         certificate = Certificate(
@@ -329,7 +329,7 @@ class IterativeFitter:
         )
         right, posterior_of = right_hand_sides(relaxed, statistics, self._mean)
         solution = solve(system, relaxed.preconditioner, right, tolerance=_FINAL_TOLERANCE)
-        explained = float(np.sum(posterior_of(solution.x).explained))
+        explained = float(np.sum(posterior_of(solution.x, solution.residual).explained))
         upper = Bound(
             data_fit=-0.5 * (total / alpha - explained),
             complexity=-0.5

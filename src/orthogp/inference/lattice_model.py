@@ -113,16 +113,24 @@ class PosteriorOf:
         self._gram = slope_gram
         self._targets = slope_targets
 
-    def __call__(self, solved: NDArray[np.complex128]) -> ModePosterior:
-        """Return the posterior of modes and slopes from the solutions."""
+    def __call__(
+        self, solved: NDArray[np.complex128], residual: NDArray[np.complex128]
+    ) -> ModePosterior:
+        """Return the posterior of modes and slopes from solutions and what they leave of b."""
         p, q = self._num_targets, len(self._gram)
         targets, covariates = solved[:p], solved[p:]
         inner = self._grid.inner
-        # Beyond ⟨b̃, x⟩: for an inexact x this is the value of the quadratic, of second order.
-        explained = inner(self._right[:p], targets)
+        # ⟨b, B⁻¹b⟩ = ⟨b, x⟩ + ⟨x, r⟩ up to the square of the error: cᵀc and what is explained of it
+        # agree to many digits, so that the first order would not do.
+        explained = inner(self._right[:p], targets) + inner(targets, residual[:p])
         if not q:
             return ModePosterior(targets, np.zeros((0, p)), covariates, np.eye(0), explained)
-        cross = np.array([inner(self._right[p + i][None], solved) for i in range(q)])
+        cross = np.array(
+            [
+                inner(self._right[p + i][None], solved) + inner(covariates[i][None], residual)
+                for i in range(q)
+            ]
+        )
         schur = np.eye(q) + self._gram - cross[:, p:]
         factor = scipy.linalg.cholesky((schur + schur.T) / 2, lower=True)
         goal = self._targets - cross[:, :p]
