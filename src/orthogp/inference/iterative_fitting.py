@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from orthogp.features import MeanPrior
+from orthogp.features import Lattice, MeanPrior
 from orthogp.inference.bounds import Bound, Certificate
 from orthogp.inference.conjugate_gradients import solve
 from orthogp.inference.domain import Domain
@@ -53,7 +53,11 @@ class IterativeFit(Fit):
     statistics: FourierStatistics
     choice: LatticeChoice
     evidence: Evidence
-    features: str = "modes of the lattice"
+
+    @property
+    def features(self) -> Lattice:
+        """All modes of the lattice."""
+        return Lattice(self.choice.lattice, self.choice.lattice.half_indices(), self.mean)
 
     @property
     def period(self) -> NDArray[np.float64]:
@@ -255,7 +259,14 @@ class IterativeFitter:
             elbo.total, upper.total, wrap_error(kernel, choice.lattice.period, self._width)
         )
         status = _describe(
-            choice, certificate, scored, evidence, variance, at_limit, late=self._settings.late()
+            choice,
+            certificate,
+            scored,
+            evidence,
+            variance,
+            at_limit,
+            late=self._settings.late(),
+            asked=self._settings.solver == "iterative",
         )
         return IterativeFit(
             kernel=kernel,
@@ -280,7 +291,7 @@ class IterativeFitter:
     def _variance(self, model: Model) -> VarianceField:
         rng = np.random.default_rng(0)
         num = _FIRST_DRAWS
-        draws = draw_modes(model, num, rng)
+        draws = draw_modes(model, num, rng, self._settings.max_memory)
         while True:
             variance = VarianceField.estimate(model, draws)
             self._progress.say(
@@ -290,7 +301,9 @@ class IterativeFitter:
                 return variance
             if self._settings.late():
                 return variance
-            draws = draws.with_more(draw_modes(model, len(draws.modes), rng))
+            draws = draws.with_more(
+                draw_modes(model, len(draws.modes), rng, self._settings.max_memory)
+            )
 
     def _bounds(
         self,
@@ -353,12 +366,13 @@ def _describe(
     at_limit: tuple[str, ...],
     *,
     late: bool,
+    asked: bool,
 ) -> str:
     """Return how the fit ended, and why it is as it is."""
     m = f"{choice.num_modes:,}"
     sentences = [
         f"Solved iteratively with {m} features, {evidence.iterations} iterations each time, "
-        "because the noise level asks for more than the dense solver takes."
+        + ("as asked." if asked else "since the noise level asks for more than max_features.")
     ]
     if certificate.holds:
         sentences.append("The certificate holds.")

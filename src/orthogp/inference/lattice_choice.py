@@ -24,9 +24,9 @@ _MODES_PER_ROW = {1: 4.0, 2: 1.0, 3: 1.0}
 # How much longer than the data the period may be: what the wrap tolerance asks for, up to this.
 _LONGEST_PERIOD = {1: 4.0, 2: 1.5, 3: 1.35}
 _SHORTEST_PERIOD = 1.15
-# Bytes for each mode while learning: a dozen vectors of solutions, directions and images, and their
-# values on the grid of twice the points in every direction.
-_BYTES_PER_MODE = {1: 600.0, 2: 800.0, 3: 1200.0}
+# Bytes for each mode, measured: solutions, directions and images, their values on a grid of twice
+# the points in every direction, and the factor.
+_BYTES_PER_MODE = {1: 2000.0, 2: 7000.0, 3: 7000.0}
 _FEWEST_MODES = 201
 
 

@@ -54,12 +54,13 @@ class Draws:
 
 
 def draw_modes(
-    model: Model, num_draws: int, rng: np.random.Generator, deadline: float | None = None
+    model: Model, num_draws: int, rng: np.random.Generator, max_memory: float | None = None
 ) -> Draws:
-    """Return draws with covariance B⁻¹."""
+    """Return draws with covariance B⁻¹, as many at once as a third of the memory holds."""
     grid = model.system.grid
     one = 16 * int(np.prod(grid.shape)) * _EXPECTED_ITERATIONS
-    batch = int(np.clip(_BATCH_BYTES // one, 1, 16))
+    bytes_at_once = _BATCH_BYTES if max_memory is None else min(_BATCH_BYTES, max_memory / 3)
+    batch = int(np.clip(bytes_at_once // one, 1, 16))
     draws, companions, converged = [], [], True
     for first in range(0, num_draws, batch):
         noise = model.preconditioner.noise(rng, min(batch, num_draws - first))
@@ -69,7 +70,6 @@ def draw_modes(
             model.preconditioner,
             right,
             tolerance=PROBE_TOLERANCE * np.sqrt(grid.size),
-            deadline=deadline,
             keep_basis=True,
         )
         converged &= solution.converged
