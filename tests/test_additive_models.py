@@ -276,7 +276,10 @@ def test_domain_is_covered():
     own = regressor(FIXED, learn=False, noise_variance=0.01, domain=(-10, 40)).fit(X, Y)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        own.components()[0].predict([-9.0, 39.0])
+        _, std = own.components()[0].predict([-9.0, 39.0], return_std=True)
+    assert np.all(own.domain_.lower <= -10)
+    assert np.all(own.domain_.upper >= 40)
+    assert np.all(std > 0)
 
 
 @pytest.mark.parametrize(

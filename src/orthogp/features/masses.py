@@ -17,11 +17,14 @@ MASS_BLOCK = 1024
 
 
 def lattice_masses(
-    kernel: Kernel, lattice: FrequencyLattice, indices: NDArray[np.int64]
+    kernel: Kernel,
+    lattice: FrequencyLattice,
+    indices: NDArray[np.int64],
+    block: int = MASS_BLOCK,
 ) -> NDArray[np.float64]:
-    """Return the masses of the modes at `indices`, (s,)."""
-    blocks = omega_blocks(lattice, indices, MASS_BLOCK)
-    masses = [np.asarray(_masses(kernel, block, lattice.spacing)) for block in blocks]
+    """Return the masses of the modes at `indices`, (s,), so many at a time."""
+    blocks = omega_blocks(lattice, indices, block)
+    masses = [np.asarray(_masses(kernel, omegas, lattice.spacing)) for omegas in blocks]
     return np.concatenate(masses)[: len(indices)]
 
 

@@ -102,11 +102,12 @@ def masses_and_jacobian(
     slots: tuple[Slot, ...],
     lattice: FrequencyLattice,
     indices: NDArray[np.int64],
+    block: int = JACOBIAN_BLOCK,
 ) -> PriorJacobian:
-    """Return the masses at `indices` and k(0), with their derivatives."""
+    """Return the masses at `indices` and k(0), with their derivatives, so many at a time."""
     blocks = [
         _masses_and_jacobian(log_parameters, kernel, slots, omegas, lattice.spacing)
-        for omegas in omega_blocks(lattice, indices, JACOBIAN_BLOCK)
+        for omegas in omega_blocks(lattice, indices, block)
     ]
     masses = np.concatenate([np.asarray(values[0]) for values, _ in blocks])
     jacobian = np.concatenate([np.asarray(jacobians[0]) for _, jacobians in blocks])
