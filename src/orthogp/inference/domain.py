@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from orthogp.errors import OutOfDomainWarning
+from orthogp.errors import InputError, OutOfDomainWarning
 
 
 class Domain(NamedTuple):
@@ -41,3 +41,13 @@ def show(domain: Domain) -> str:
     return " × ".join(
         f"[{low:.6g}, {high:.6g}]" for low, high in zip(domain.lower, domain.upper, strict=True)
     )
+
+
+def require_inside(domain: Domain, X: NDArray) -> None:
+    """Raise `InputError` unless all rows lie in the covered domain."""
+    outside = domain.outside(X)
+    if outside is not None:
+        raise InputError(
+            f"{int(outside.sum())} of {len(X)} points lie outside the covered domain "
+            f"{show(domain)}: fit with a larger `domain`."
+        )

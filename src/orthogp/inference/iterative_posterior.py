@@ -9,7 +9,7 @@ from orthogp.errors import InputError
 from orthogp.features import MeanPrior
 from orthogp.features.base import prior_variance
 from orthogp.inference.conjugate_gradients import solve
-from orthogp.inference.domain import Domain, show, warn_outside
+from orthogp.inference.domain import Domain, require_inside, warn_outside
 from orthogp.inference.lattice_model import Model, ModePosterior
 from orthogp.inference.mode_grid import centred_from_half
 from orthogp.inference.predictive import Gaussian, PredictivePosterior
@@ -144,12 +144,7 @@ class IterativePosterior(PredictivePosterior):
 
     def require_covered(self, X: NDArray) -> None:
         """Raise `InputError` unless all rows lie in the covered domain."""
-        outside = self.domain.outside(X)
-        if outside is not None:
-            raise InputError(
-                f"{int(outside.sum())} of {len(X)} points lie outside the covered domain "
-                f"{show(self.domain)}: fit with a larger `domain`."
-            )
+        require_inside(self.domain, X)
 
     def _coefficients(self, whitened: NDArray[np.complex128]) -> NDArray[np.complex128]:
         """Return series coefficients of whitened modes, (…, 2K+1, …)."""

@@ -24,7 +24,7 @@ from orthogp.errors import InputError
 from orthogp.features import Lattice
 from orthogp.features.lattice import residual_mass
 from orthogp.inference.bounds import factorise, unwhiten, whiten
-from orthogp.inference.domain import Domain, show, warn_outside
+from orthogp.inference.domain import Domain, require_inside, warn_outside
 from orthogp.inference.moments import Moments
 from orthogp.inference.predictive import Gaussian, PredictivePosterior
 from orthogp.inference.residual import unseen_modes
@@ -254,12 +254,7 @@ class Posterior(PredictivePosterior):
 
     def require_covered(self, X: NDArray) -> None:
         """Raise `InputError` unless all rows lie in the covered domain."""
-        outside = self.domain.outside(X)
-        if outside is not None:
-            raise InputError(
-                f"{int(outside.sum())} of {len(X)} points lie outside the covered domain "
-                f"{show(self.domain)}: fit with a larger `domain`."
-            )
+        require_inside(self.domain, X)
 
     @cached_property
     def _box(self) -> SeriesBox:
