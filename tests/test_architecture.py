@@ -25,7 +25,7 @@ ONE_FILE_ONLY = {
     "finufft": "statistics/nufft.py",
     "matplotlib": "plots.py",
     "dask": "statistics/distributed.py",
-    "click": "cli.py",
+    "safetensors": "storage/container.py",
 }
 
 FILES = sorted(ROOT.rglob("*.py"))

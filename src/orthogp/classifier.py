@@ -15,6 +15,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from orthogp.classifier_report import summarise_classifier
+from orthogp.display import DisplayMixin
 from orthogp.errors import InputError, KernelError, OutOfDomainWarning, check_finite
 from orthogp.inference import Domain
 from orthogp.inference.label_batches import START_ROWS, BatchFit, fit_batches
@@ -30,6 +31,7 @@ from orthogp.inference.stochastic_fit import TrainingSettings
 from orthogp.inference.threads import one_thread
 from orthogp.kernels import Kernel, resolve_kernel
 from orthogp.kernels.convert import KernelChoice
+from orthogp.persistence import PersistenceMixin
 from orthogp.sketch import Rows, Sketch
 from orthogp.statistics.nufft import available_threads
 from orthogp.validation import (
@@ -49,7 +51,7 @@ _INFERENCE = ("variational", "polya-gamma", "minibatch")
 MAX_FEATURES = 1000
 
 
-class GPClassifier(ClassifierMixin, BaseEstimator):
+class GPClassifier(PersistenceMixin, DisplayMixin, ClassifierMixin, BaseEstimator):
     """Gaussian process classification for one to three input columns and any number of rows.
 
     The latent function f has a Gaussian process prior and p(y = 1) = 1/(1 + e^{−f}). Its posterior

@@ -20,6 +20,7 @@ from orthogp.beginnings import (
     starting_values,
 )
 from orthogp.component_models import ComponentsMixin
+from orthogp.display import DisplayMixin
 from orthogp.errors import FitWarning, InputError, OutOfDomainWarning
 from orthogp.features import Features, resolve_features
 from orthogp.inference import Functions, Gaussian
@@ -27,13 +28,14 @@ from orthogp.inference.settings import MAX_FEATURES, FitSettings, Start
 from orthogp.inference.threads import one_thread
 from orthogp.kernels import Kernel
 from orthogp.learning import learn
+from orthogp.persistence import PersistenceMixin
 from orthogp.report import summarise
 from orthogp.sketch import Rows, Sketch
 from orthogp.statistics.nufft import available_threads
 from orthogp.validation import check_inputs, check_rows, check_settings, warn_constant_columns
 
 
-class GPRegressor(ComponentsMixin, RegressorMixin, BaseEstimator):
+class GPRegressor(ComponentsMixin, PersistenceMixin, DisplayMixin, RegressorMixin, BaseEstimator):
     """Gaussian process regression for any number of rows.
 
     One to three input columns act jointly; more add up, f(x) = Σ_j f_j(x_{columns_j}). One pass

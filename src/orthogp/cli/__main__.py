@@ -1,0 +1,5 @@
+"""`python -m orthogp.cli`: the `orthogp` command."""
+
+from orthogp.cli import main
+
+main(prog_name="orthogp")
