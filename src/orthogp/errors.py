@@ -7,6 +7,7 @@
     ├── KernelError (ValueError)         an unknown kernel, or parameters it cannot have
     ├── FeatureError (ValueError)        an unknown family, or parameters or a kernel it cannot have
     ├── LatticeMismatchError (ValueError)  sums on different lattices, or rows a lattice cannot hold
+    ├── FileError (ValueError)           a model file that cannot be read or written
     └── PrecisionError (ArithmeticError) a noise variance below what double precision resolves
 
     OutOfDomainWarning (UserWarning)     predictions outside the covered domain
@@ -39,6 +40,10 @@ class FeatureError(OrthogpError, ValueError):
 
 class LatticeMismatchError(OrthogpError, ValueError):
     """Sums on different lattices, or rows outside of what a lattice can hold."""
+
+
+class FileError(OrthogpError, ValueError):
+    """A file of a model or of statistics that cannot be read or written."""
 
 
 class PrecisionError(OrthogpError, ArithmeticError):

@@ -30,13 +30,14 @@ from orthogp.inference.stochastic_fit import (
 )
 from orthogp.inference.training_state import Progress
 from orthogp.kernels import Kernel, resolve_kernel
+from orthogp.persistence import PersistenceMixin
 from orthogp.validation import check_columns, check_domain, check_inputs, check_rows
 
 # Rows that starting values are learned from, and features for that.
 _START_ROWS, _START_FEATURES = 2000, 201
 
 
-class StochasticGPRegressor(RegressorMixin, BaseEstimator):
+class StochasticGPRegressor(PersistenceMixin, RegressorMixin, BaseEstimator):
     """Regression by random batches of rows and random frequencies (section 3.3 of the paper).
 
     `GPRegressor` solves the same problem from one pass over the rows, without noise, and is the

@@ -88,6 +88,11 @@ class ExactPosterior(PredictivePosterior):
         return len(self._data.X)
 
     @property
+    def rows(self) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+        """Inputs (n, d), targets (n, p) and weights (n,) of the rows of positive weight."""
+        return self._data.X, self._data.y, self._data.weights
+
+    @property
     def counted_rows(self) -> float:
         """The number N of Gaussian factors: of rows if weights are precisions, Σ w if repeats."""
         return self._data.rows

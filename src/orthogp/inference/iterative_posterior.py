@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from orthogp.errors import InputError
-from orthogp.features import MeanPrior
+from orthogp.features import Lattice, MeanPrior
 from orthogp.features.base import prior_variance
 from orthogp.inference.conjugate_gradients import solve
 from orthogp.inference.domain import Domain, require_inside, warn_outside
@@ -57,6 +57,17 @@ class IterativePosterior(PredictivePosterior):
         self._slopes = modes.slopes * np.sqrt(mean.slope_variance)
         self._modes = modes
         self._series = self._coefficients(modes.modes)
+
+    @property
+    def features(self) -> Lattice:
+        """All modes of the lattice."""
+        lattice = self.model.system.density.lattice
+        return Lattice(lattice, lattice.half_indices(), self.mean_prior)
+
+    @property
+    def modes(self) -> ModePosterior:
+        """The posterior mean of the modes and slopes."""
+        return self._modes
 
     def predict_mean(self, X: NDArray) -> NDArray[np.float64]:
         """Return the mean of f at the rows of X, (n, p)."""

@@ -11,6 +11,7 @@ the units of the statistics' targets.
 from __future__ import annotations
 
 from functools import cached_property
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -69,6 +70,13 @@ class FunctionDraws:
         return values + np.einsum("nq,spq->nsp", covariates, self._slopes)
 
 
+class Solution(NamedTuple):
+    """q(u): its mean (m, p), and L (m, m) with S⁻¹ = LLᵀ."""
+
+    mean: NDArray[np.float64]
+    chol: NDArray[np.float64]
+
+
 class Posterior(PredictivePosterior):
     """q(f) for lattice features; see the module's docstring.
 
@@ -76,8 +84,8 @@ class Posterior(PredictivePosterior):
     ----------
     features, kernel, noise_variance
         The model.
-    moments : Moments
-        Its moments over the data.
+    moments : Moments or Solution
+        Its moments over the data, or what follows from them.
     domain : Domain
         Where the wrapped prior stands for the kernel; beyond it predictions are the prior's.
     num_threads : int, optional
@@ -89,18 +97,23 @@ class Posterior(PredictivePosterior):
         features: Lattice,
         kernel: Kernel,
         noise_variance: float,
-        moments: Moments,
+        moments: Moments | Solution,
         domain: Domain,
         num_threads: int | None = None,
     ) -> None:
+        if isinstance(moments, Moments):
+            chol = factorise(moments.gram, noise_variance)
+            mean = unwhiten(chol, whiten(chol, moments.projection)) / noise_variance
+        else:
+            mean, chol = moments
         self.features = features
         self.kernel = kernel
         self.noise_variance = noise_variance
         self.domain = domain
         self.num_threads = num_threads
-        self.chol = factorise(moments.gram, noise_variance)
+        self.chol = chol
         #: The posterior mean of u, (m, p).
-        self.mean = unwhiten(self.chol, whiten(self.chol, moments.projection)) / noise_variance
+        self.mean = mean
         self._masses = features.masses(kernel)
         self._amplitudes = np.sqrt(features.squared_amplitudes(self._masses))
         self.residual = residual_mass(kernel, self._masses)

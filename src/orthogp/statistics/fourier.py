@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -22,6 +22,10 @@ from numpy.typing import ArrayLike, NDArray
 from orthogp.errors import InputError, LatticeMismatchError, check_finite
 from orthogp.statistics.lattice import FrequencyLattice
 from orthogp.statistics.nufft import CHUNK_ROWS, TOLERANCE, ColumnSums, chunks
+from orthogp.statistics.stored import StoredStatistics, fourier_content, fourier_fields
+
+if TYPE_CHECKING:
+    from orthogp.storage.record import Record
 
 
 class RealSums(NamedTuple):
@@ -36,7 +40,7 @@ class RealSums(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class FourierStatistics:
+class FourierStatistics(StoredStatistics):
     """The sums of a data set on a frequency lattice; see the module's docstring.
 
     Attributes
@@ -67,6 +71,17 @@ class FourierStatistics:
     covariate_sums: NDArray[np.complex128]
     covariate_gram: NDArray[np.float64]
     covariate_targets: NDArray[np.float64]
+
+    file_kind: ClassVar[str] = "FourierStatistics"
+
+    def to_content(self) -> dict[str, Any]:
+        """Return what a file holds of the statistics."""
+        return fourier_content(self)
+
+    @classmethod
+    def from_record(cls, record: Record) -> FourierStatistics:
+        """Return the statistics that a file holds; `FileError` if they make no sense."""
+        return cls(**fourier_fields(record))
 
     @classmethod
     def from_data(

@@ -1,0 +1,65 @@
+"""Writes the files in tests/storage/data, and what was predicted from them, for version 1.
+
+Run once for each version of the format, by `python -m tests.storage.make_data`; the files of older
+versions stay as they are, and must stay readable.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from orthogp import GPClassifier, GPRegressor
+from orthogp.statistics import FourierStatistics, FrequencyLattice
+from orthogp.storage import save_sketch
+from orthogp.storage.reading import VERSION
+from tests.storage import small_models
+
+DATA = Path(__file__).parent / "data"
+MODELS = ("regressor", "additive", "families", "points", "exact", "iterative", "classifier")
+
+
+def expected(model: Any) -> dict[str, Any]:
+    """What a model says at a few points."""
+    X = np.repeat(small_models.POINTS, model.n_features_in_, axis=1)
+    if isinstance(model, GPClassifier):
+        return {"probabilities": model.predict_proba(X).tolist(), "elbo": model.elbo_}
+    assert isinstance(model, GPRegressor)
+    mean, std = model.predict(X, return_std=True)
+    return {"mean": mean.tolist(), "std": std.tolist(), "elbo": model.elbo_}
+
+
+def small_statistics() -> FourierStatistics:
+    X, y = small_models.rows(2)
+    lattice = FrequencyLattice([0.7, 0.9], [4, 3], 3.0)
+    return FourierStatistics.from_data(lattice, X, y, covariates=lambda part: part - 3.0)
+
+
+def main() -> None:
+    said: dict[str, Any] = {}
+    for name in MODELS:
+        model = getattr(small_models, name)()
+        model.about_ = {"made by": "tests/storage/make_data.py", "columns": ["x", "y"]}
+        model.save(DATA / f"{name}-{VERSION}.orthogp")
+        said[name] = expected(model)
+    statistics = small_statistics()
+    statistics.save(DATA / f"statistics-{VERSION}.orthogp")
+    said["statistics"] = {
+        "rows": statistics.rows,
+        "yy": statistics.yy.tolist(),
+        "point": [statistics.point_sums[5, 9].real, statistics.point_sums[5, 9].imag],
+        "target": [statistics.target_sums[0, 1, 4].real, statistics.target_sums[0, 1, 4].imag],
+    }
+    sketch = small_models.joint_sketch()
+    save_sketch(DATA / f"sketch-{VERSION}.orthogp", sketch, {"inputs": ["a", "b"], "target": "c"})
+    said["sketch"] = {
+        "shift": sketch.shift.tolist(),
+        "upper": sketch.extent.upper.tolist(),
+        "scale": sketch.units(shared=False).scale.tolist(),
+    }
+    (DATA / f"expected-{VERSION}.json").write_text(json.dumps(said, indent=1) + "\n", "utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,214 @@
+"""Files that were changed at random: an error in one sentence, or a model; never a crash.
+
+Changes that leave the checksum wrong are all found. Changes with a checksum that fits, as a forger
+would make them, give a clean error or another model, without much memory.
+"""
+
+import copy
+import json
+import tracemalloc
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from orthogp import FileError, OrthogpError
+from orthogp.storage import load_model
+from tests.storage import small_models
+from tests.storage.resealed import Parts, put_together, take_apart
+
+KINDS = ["regressor", "additive", "families", "points", "exact", "iterative", "classifier"]
+MOST_MEMORY = 1e9
+FEW = settings(max_examples=700, suppress_health_check=list(HealthCheck))
+MANY = settings(max_examples=30_000, suppress_health_check=list(HealthCheck))
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory) -> dict[str, bytes]:
+    """A small file of every kind of posterior."""
+    path = tmp_path_factory.mktemp("fuzz") / "m.orthogp"
+    result = {}
+    for kind in KINDS:
+        getattr(small_models, kind)().save(path)
+        result[kind] = path.read_bytes()
+    return result
+
+
+def predictions(model: Any) -> Any:
+    X = np.repeat(small_models.POINTS, model.n_features_in_, axis=1)
+    if hasattr(model, "predict_proba"):
+        return model.predict_proba(X)
+    return np.stack(model.predict(X, return_std=True))
+
+
+# ---------------------------------------------------------------------- bytes
+
+positions = st.floats(0, 1, exclude_max=True)
+byte_changes = st.one_of(
+    st.tuples(st.just("flip"), positions, st.integers(0, 7)),
+    st.tuples(st.just("set"), positions, st.binary(min_size=1, max_size=8)),
+    st.tuples(st.just("insert"), positions, st.binary(min_size=1, max_size=8)),
+    st.tuples(st.just("delete"), positions, st.integers(1, 64)),
+    st.tuples(st.just("cut"), positions, st.none()),
+    st.tuples(st.just("repeat"), positions, st.integers(1, 4096)),
+)
+
+
+def change_bytes(file: bytes, changes: list[tuple[str, float, Any]]) -> bytes:
+    data = bytearray(file)
+    for how, where, what in changes:
+        at = int(where * len(data))
+        if how == "flip" and data:
+            data[at] ^= 1 << what
+        elif how == "set":
+            data[at : at + len(what)] = what
+        elif how == "insert":
+            data[at:at] = what
+        elif how == "delete":
+            del data[at : at + what]
+        elif how == "cut":
+            del data[at:]
+        elif how == "repeat":
+            data[at:at] = data[at : at + what]
+    return bytes(data)
+
+
+def check_bytes(files, path, kind, changes):
+    changed = change_bytes(files[kind], changes)
+    path.write_bytes(changed)
+    if changed == files[kind]:
+        load_model(path)
+        return
+    with pytest.raises(FileError) as caught:
+        load_model(path)
+    assert "\n" not in str(caught.value)
+
+
+bytes_changed = given(
+    kind=st.sampled_from(KINDS), changes=st.lists(byte_changes, min_size=1, max_size=4)
+)
+
+
+@FEW
+@bytes_changed
+def test_files_with_changed_bytes_are_refused(files, tmp_path_factory, kind, changes):
+    check_bytes(files, tmp_path_factory.getbasetemp() / "changed", kind, changes)
+
+
+@pytest.mark.slow
+@MANY
+@bytes_changed
+def test_many_files_with_changed_bytes_are_refused(files, tmp_path_factory, kind, changes):
+    check_bytes(files, tmp_path_factory.getbasetemp() / "changed", kind, changes)
+
+
+# ---------------------------------------------------------------------- forgeries
+
+odd_values = st.one_of(
+    st.sampled_from(
+        [None, True, False, 0, 1, -1, 2, 3, 2**31, 2**53, 2**63, 10**30, 0.5, -0.5, 1e-300, 1e300]
+    ),
+    st.sampled_from(["", "RBF", "Matern32", "Sum", "Lattice", "Trig", "lattice", "exact", "é" * 9]),
+    st.sampled_from([[], {}, [[]], [0], [1.5, 2.5], {"$float": "inf"}, {"$float": "nan"}]),
+    st.sampled_from([{"$array": "fit/posterior/mean"}, {"name": "RBF"}, {"a": {"a": {}}}]),
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.integers(-(2**70), 2**70),
+)
+numbers = st.one_of(
+    st.sampled_from([np.nan, np.inf, -np.inf, 0.0, -0.0, -1.0, 1e300, 5e-324, 1.0]), st.floats()
+)
+forgeries = st.one_of(
+    st.tuples(st.just("value"), positions, odd_values),
+    st.tuples(st.just("remove"), positions, st.none()),
+    st.tuples(st.just("double"), positions, st.none()),
+    st.tuples(st.just("number"), positions, numbers),
+    st.tuples(st.just("integer"), positions, st.integers(-(2**63), 2**63 - 1)),
+    st.tuples(st.just("shape"), positions, st.lists(st.integers(-1, 2**40), max_size=4)),
+    st.tuples(st.just("type"), positions, st.sampled_from(["F64", "I64", "BOOL", "F32", "é"])),
+)
+
+
+def places(node: Any) -> list[tuple[Any, Any]]:
+    """Every value of a tree, as the container that it stands in and its name there."""
+    entries = list(node.items()) if isinstance(node, dict) else list(enumerate(node))
+    found = [(node, name) for name, _ in entries]
+    for _, value in entries:
+        if isinstance(value, dict | list):
+            found += places(value)
+    return found
+
+
+def forge(file: bytes, changes: list[tuple[str, float, Any]]) -> bytes:
+    header, data = take_apart(file)
+    changed = bytearray(data)
+    for how, where, what in changes:
+        arrays = [name for name in header if name != "__metadata__"]
+        if how in ("value", "remove", "double"):
+            everywhere = places(header["__metadata__"])
+            node, name = everywhere[int(where * len(everywhere))]
+            if how == "value":
+                node[name] = copy.deepcopy(what)
+            elif how == "remove":
+                del node[name]
+            elif isinstance(node, list):
+                node.insert(name, copy.deepcopy(node[name]))
+            else:
+                node[f"{name}_"] = copy.deepcopy(node[name])
+            if not isinstance(header["__metadata__"].get("sha256"), str):
+                return put_together(Parts(header, bytes(changed)))
+        elif how in ("number", "integer") and changed:
+            at = int(where * (len(changed) // 8)) * 8
+            value = np.float64(what) if how == "number" else np.int64(what)
+            changed[at : at + 8] = value.tobytes()
+        elif how == "shape" and arrays:
+            header[arrays[int(where * len(arrays))]]["shape"] = what
+        elif how == "type" and arrays:
+            header[arrays[int(where * len(arrays))]]["dtype"] = what
+    return put_together(Parts(header, bytes(changed)))
+
+
+def check_forgery(files, path, kind, changes):
+    path.write_bytes(forge(files[kind], changes))
+    tracemalloc.start()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            said = ""
+            try:
+                predictions(load_model(path))
+            except OrthogpError as error:
+                said = str(error)
+            assert "\n" not in said
+    finally:
+        memory = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert memory < MOST_MEMORY
+
+
+forged = given(kind=st.sampled_from(KINDS), changes=st.lists(forgeries, min_size=1, max_size=3))
+
+
+@settings(FEW, max_examples=300)
+@forged
+def test_forged_files_give_an_error_or_a_model(files, tmp_path_factory, kind, changes):
+    check_forgery(files, tmp_path_factory.getbasetemp() / "forged", kind, changes)
+
+
+@pytest.mark.slow
+@settings(MANY, max_examples=10_000)
+@forged
+def test_many_forged_files_give_an_error_or_a_model(files, tmp_path_factory, kind, changes):
+    check_forgery(files, tmp_path_factory.getbasetemp() / "forged", kind, changes)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_file_put_together_again_is_the_same_model(files, tmp_path, kind):
+    """The tools above work: without a change, they make a file that loads and predicts."""
+    (tmp_path / "first").write_bytes(files[kind])
+    (tmp_path / "second").write_bytes(put_together(take_apart(files[kind])))
+    first, second = load_model(tmp_path / "first"), load_model(tmp_path / "second")
+    np.testing.assert_array_equal(predictions(first), predictions(second))
+    assert json.dumps(take_apart(files[kind]).header).count("$array") >= 2
