@@ -93,6 +93,7 @@ def require_matplotlib() -> Any:
     try:
         import matplotlib.colors
         import matplotlib.figure
+        import matplotlib.ticker
     except ImportError as error:
         raise OrthogpError(
             "Plots need matplotlib: install it with pip install 'orthogp[plots]'."

@@ -1,0 +1,101 @@
+"""What a fitted model's inputs and targets are called, and where its rows lie."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from orthogp.inference import Domain
+
+#: Between the unit and the origin of an input that is a time.
+SINCE = " since "
+
+
+class Labels(NamedTuple):
+    """Names of all columns of X and of the targets, and units by name.
+
+    They come from `model.about_`, from a data frame's columns, or are x and y.
+    """
+
+    inputs: tuple[str, ...]
+    targets: tuple[str, ...]
+    units: dict[str, str]
+    source: str
+
+    def input(self, column: int) -> str:
+        """Return an input's name with its unit, to stand along an axis."""
+        return self._with_unit(self.inputs[column])
+
+    def target(self, number: int = 0) -> str:
+        """Return a target's name with its unit."""
+        return self._with_unit(self.targets[number])
+
+    def unit(self, name: str) -> str:
+        """Return a unit behind a space, or nothing."""
+        return f" {self.units[name]}" if self.units.get(name) else ""
+
+    def _with_unit(self, name: str) -> str:
+        unit = self.units.get(name, name)
+        text = name if unit == name else f"{name} ({unit})"
+        # A pair of these would be taken for mathematics.
+        return text.replace("$", r"\$")
+
+
+def labels_of(model: Any) -> Labels:
+    """Return what the inputs and targets of a fitted model are called."""
+    about = getattr(model, "about_", None) or {}
+    number = int(model.n_features_in_)
+    inputs = about.get("inputs")
+    if inputs is None:
+        inputs = getattr(model, "feature_names_in_", None)
+    if inputs is None or len(inputs) != number:
+        inputs = ["x"] if number == 1 else [f"x{i}" for i in range(number)]
+    targets = _as_names(about.get("targets", about.get("target")))
+    count = len(getattr(model, "target_scale_", [1.0]))
+    if len(targets) != count:
+        targets = [targets[0] if targets else "y"]
+        targets = targets if count == 1 else [f"{targets[0]}{i}" for i in range(count)]
+    units = {str(name): str(unit) for name, unit in (about.get("units") or {}).items() if unit}
+    for name, scale in zip(inputs, about.get("times") or (), strict=False):
+        if scale:
+            units.setdefault(str(name), f"{scale['unit']}{SINCE}{scale['origin']}")
+    return Labels(tuple(map(str, inputs)), tuple(targets), units, str(about.get("source") or ""))
+
+
+def covered_range(model: Any) -> Domain:
+    """Return the box around the rows and what the user asked to cover, of the kernel's columns."""
+    sketch = getattr(model, "_sketch", None)
+    if sketch is not None:
+        return sketch.extent
+    posterior = model.posterior_[0] if isinstance(model.posterior_, tuple) else model.posterior_
+    mean = getattr(posterior.features, "mean", None)
+    width = getattr(mean, "width", None)
+    if width is None or mean is None:
+        return model.domain_
+    origin = np.asarray(mean.origin, dtype=np.float64)
+    box = Domain(origin - width, origin + width)
+    # Batches know the box itself, and no period around it.
+    return box if np.all(box.lower >= model.domain_.lower) else model.domain_
+
+
+def data_range(model: Any, diagnostics: Any = None) -> Domain:
+    """Return the box around the rows, if diagnostics know it, or else the covered range."""
+    if diagnostics is None:
+        return covered_range(model)
+    return Domain(diagnostics.lower, diagnostics.upper)
+
+
+def grid_points(lower: NDArray, upper: NDArray, counts: Sequence[int]) -> NDArray[np.float64]:
+    """Return the points of an even grid, the first column fastest, (n, d)."""
+    axes = [np.linspace(*edge) for edge in zip(lower, upper, counts, strict=True)]
+    columns = np.meshgrid(*axes[::-1], indexing="ij")[::-1]
+    return np.stack([column.ravel() for column in columns], axis=1)
+
+
+def _as_names(value: Any) -> list[str]:
+    if value is None:
+        return []
+    return [value] if isinstance(value, str) else [str(name) for name in value]

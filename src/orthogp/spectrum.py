@@ -1,0 +1,277 @@
+r"""The spectrum that a model has learned, and what the data say about it.
+
+A periodogram of unevenly placed rows mixes frequencies, gaps and noise. The posterior of the
+lattice's modes has them sorted out: with whitened modes u ~ N(0, I) of posterior N(m, B⁻¹), a model
+that is right has E m mᵀ = I − B⁻¹, whatever the sampling. In a band of frequencies the ratio
+
+    ρ = Σ m_t² / Σ (1 − (B⁻¹)_tt)
+
+is therefore one on average, and larger where the data hold more power than the kernel's spectral
+density S(ω): ρ S(ω) is shown as the data's. The denominator is what the data know about the band,
+in degrees of freedom; ρ − 1 is the slope of the evidence along the band's power, relative to it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import gammaincinv
+
+from orthogp.features import AdditiveLattice, Lattice
+from orthogp.inference.additive_posterior import AdditivePosterior
+from orthogp.inference.bounds import whiten
+from orthogp.inference.iterative_posterior import IterativePosterior
+from orthogp.inference.moments import moments_from_statistics
+from orthogp.inference.posterior import Posterior
+from orthogp.inference.variance_field import draw_modes
+from orthogp.kernels.additive import term_kernels
+from orthogp.statistics import FourierStatistics
+
+# Degrees of freedom that a band has at least, and how finely bands can be told apart.
+_LEAST, _FINEST = 5.0, 60
+# And how many standard errors they are, where draws tell them.
+_CERTAIN = 5.0
+_TAIL = 0.025
+# Features and period, in widths of the data, where other features than the lattice's were fitted.
+_STAND_IN, _STAND_IN_PERIOD = 801, 2.0
+# Draws of the iterative solver, and how many modes they may have in all.
+_MOST_DRAWS, _MOST_DRAWN = 16, 2**23
+_LINE_POINTS = 40
+
+
+@dataclass(frozen=True)
+class Spectrum:
+    """The learned spectral density, and the data's in bands, in units of the model's targets.
+
+    Attributes
+    ----------
+    columns : tuple of int
+        The inputs that it belongs to, counted among those that the kernel acts on.
+    frequency, learned : (n,), (p, n)
+        With one input, cycles per unit of it, and the density per such cycle. With several, waves
+        across the data's range, √Σ_d (ω_d range_d/2π)², and the density averaged over directions.
+    bands, data, low, high : (b,), (p, b), (p, b), (p, b)
+        Frequencies of bands that the data know of, their densities, and 95 % intervals.
+    noise : (p,)
+        The noise's density: σ² times the range, by the number of rows.
+    """
+
+    columns: tuple[int, ...]
+    frequency: NDArray[np.float64]
+    learned: NDArray[np.float64]
+    bands: NDArray[np.float64]
+    data: NDArray[np.float64]
+    low: NDArray[np.float64]
+    high: NDArray[np.float64]
+    noise: NDArray[np.float64]
+
+
+class _Modes(NamedTuple):
+    """Pairs of modes ±ω_t: their frequencies (s, d) and densities (s,).
+
+    `power` (p, s) and `known` (s,) are the sums over cosine and sine of m² and of 1 − B⁻¹; `excess`
+    is I − B⁻¹ itself, (2, s, 2, s), if it is at hand; otherwise `draws` tell `known`.
+    """
+
+    omegas: NDArray[np.float64]
+    densities: NDArray[np.float64]
+    power: NDArray[np.float64]
+    known: NDArray[np.float64]
+    excess: NDArray[np.float64] | None
+    draws: int = 0
+
+    @property
+    def uncertainty(self) -> float:
+        """The variance of each entry of `known`, 2 |δ|² being an average of exponentials."""
+        return 4 / self.draws if self.draws else 0.0
+
+
+def learned_spectra(
+    model: Any, lower: NDArray[np.float64], upper: NDArray[np.float64]
+) -> list[Spectrum]:
+    """Return the spectra of a regressor, one for each component if it is additive.
+
+    Parameters
+    ----------
+    lower, upper : (d,)
+        The range of the inputs that the kernel acts on.
+    """
+    width = np.where(upper > lower, upper - lower, 1.0)
+    posterior, statistics = model.posterior_, model.statistics_
+    noise, rows = posterior.noise_variance, statistics.count
+    scale = np.asarray(model.target_scale_) ** 2
+    if isinstance(posterior, AdditivePosterior):
+        return [
+            _spectrum(modes, columns, width[list(columns)], noise / rows, scale)
+            for modes, columns in zip(
+                _additive_modes(posterior), posterior.features.columns, strict=True
+            )
+            if len(modes.omegas)
+        ]
+    if isinstance(posterior, IterativePosterior):
+        modes = _iterative_modes(posterior)
+    elif isinstance(posterior, Posterior):
+        modes = _dense_modes(posterior)
+    elif isinstance(statistics, FourierStatistics):
+        modes = _dense_modes(_stand_in(model, statistics, width))
+    else:
+        return []
+    return [_spectrum(modes, tuple(range(len(width))), width, noise / rows, scale)]
+
+
+def latent_spectrum(
+    posterior: Posterior, lower: NDArray[np.float64], upper: NDArray[np.float64]
+) -> Spectrum:
+    """Return the spectrum of a classifier's latent function; labels have no noise to show."""
+    width = np.where(upper > lower, upper - lower, 1.0)
+    return _spectrum(_dense_modes(posterior), tuple(range(len(width))), width, 0.0, np.ones(1))
+
+
+def _dense_modes(posterior: Posterior) -> _Modes:
+    features = posterior.features
+    s = len(features.indices) - 1
+    cosines, sines = np.arange(1, s + 1), np.arange(s + 1, 2 * s + 1)
+    densities = features.masses(posterior.kernel)[1:] / np.prod(features.lattice.spacing)
+    known = np.eye(len(posterior.chol)) - _inverse(posterior.chol)
+    return _pairs(features.omegas[1:], densities, posterior.mean, known, (cosines, sines))
+
+
+def _additive_modes(posterior: AdditivePosterior) -> list[_Modes]:
+    features: AdditiveLattice = posterior.features
+    known = np.eye(len(posterior.chol)) - _inverse(posterior.chol)
+    result = []
+    for part, own, kernel in zip(
+        features.parts, features.slices, term_kernels(posterior.kernel), strict=True
+    ):
+        cosines, sines = np.split(np.arange(own.start, own.stop), 2)
+        densities = part.masses(kernel)[1:] / np.prod(part.lattice.spacing)
+        result.append(_pairs(part.omegas[1:], densities, posterior.mean, known, (cosines, sines)))
+    return result
+
+
+def _pairs(
+    omegas: NDArray[np.float64],
+    densities: NDArray[np.float64],
+    mean: NDArray[np.float64],
+    known: NDArray[np.float64],
+    pairs: tuple[NDArray[np.int64], NDArray[np.int64]],
+) -> _Modes:
+    power = sum(mean[own] ** 2 for own in pairs)
+    diagonal = sum(np.diag(known)[own] for own in pairs)
+    both = np.concatenate(pairs)
+    excess = known[np.ix_(both, both)].reshape(2, len(omegas), 2, len(omegas))
+    return _Modes(omegas, densities, np.asarray(power).T, np.asarray(diagonal), excess)
+
+
+def _iterative_modes(posterior: IterativePosterior) -> _Modes:
+    """Return the modes of very many features, B⁻¹ being known by draws."""
+    model, grid = posterior.model, posterior.model.system.grid
+    lattice = model.system.density.lattice
+    number = int(np.clip(_MOST_DRAWN // grid.size, 2, _MOST_DRAWS))
+    draws = draw_modes(model, number, np.random.default_rng(0)).modes
+    indices = grid.indices.reshape(-1, grid.num_dims)
+    # Along the last axis zero both of a pair are stored.
+    kept = np.flatnonzero(indices.any(axis=1))
+    variance = np.mean(np.abs(draws) ** 2, axis=0).ravel()[kept]
+    power = np.abs(posterior.modes.modes.reshape(-1, len(indices))[:, kept]) ** 2
+    densities = model.masses.ravel()[kept] / np.prod(lattice.spacing)
+    omegas = indices[kept] * lattice.spacing
+    return _Modes(omegas, densities, 2 * power, 2 * (1 - variance), None, number)
+
+
+def _stand_in(model: Any, statistics: FourierStatistics, width: NDArray[np.float64]) -> Posterior:
+    """Return a posterior of lattice features with the hyperparameters that others have learned."""
+    factor = np.maximum(statistics.lattice.period / (_STAND_IN_PERIOD * width), 1).astype(int)
+    own = statistics.standardised(
+        model.target_offset_ - model.target_shift_, model.target_scale_
+    ).decimate(factor)
+    posterior = model.posterior_
+    kernel, mean = posterior.kernel, model._sketch.mean
+    features = Lattice.select(kernel, own.lattice, _STAND_IN, mean)
+    moments = moments_from_statistics(features, kernel, own)
+    return Posterior(features, kernel, posterior.noise_variance, moments, model.domain_)
+
+
+def _inverse(chol: NDArray[np.float64]) -> NDArray[np.float64]:
+    factor = whiten(chol, np.eye(len(chol)))
+    return factor.T @ factor
+
+
+def _spectrum(
+    modes: _Modes,
+    columns: tuple[int, ...],
+    width: NDArray[np.float64],
+    noise: float,
+    scale: NDArray[np.float64],
+) -> Spectrum:
+    """Return the spectrum in the units that are shown, the data's in bands."""
+    radius = np.sqrt(np.sum((modes.omegas * width / (2 * np.pi)) ** 2, axis=1))
+    one = len(width) == 1
+    unit = 2 * np.pi if one else float(np.prod(2 * np.pi / width))
+    cycles = 1 / width[0] if one else 1.0
+    bands = _bands(radius, modes)
+    densities = modes.densities * unit
+    rows = []
+    for band in bands:
+        known = modes.known[band]
+        total = float(known.sum())
+        # Entries known by draws scatter: there the modes of a band count alike.
+        known = np.maximum(known, 0.0) if not modes.draws else np.full(len(band), total / len(band))
+        ratio = modes.power[:, band].sum(axis=1) / total
+        middle = np.exp(known @ np.log(radius[band]) / total)
+        density = np.exp(known @ np.log(np.maximum(densities[band], 1e-300)) / total)
+        freedom = total
+        if modes.excess is not None:
+            freedom = total**2 / np.sum(modes.excess[:, band][:, :, :, band] ** 2)
+        half = freedom / 2
+        limits = half / gammaincinv(half, [[1 - _TAIL], [_TAIL]]) * ratio
+        rows.append((middle * cycles, density * ratio, density * limits[0], density * limits[1]))
+    middle, data, low, high = (
+        np.array(part) for part in (zip(*rows, strict=True) if rows else [[]] * 4)
+    )
+    frequency, learned = _line(radius, densities, one=one)
+    shape = (len(rows), len(scale))
+    return Spectrum(
+        columns=columns,
+        frequency=frequency * cycles,
+        learned=learned * scale[:, None],
+        bands=middle,
+        data=np.reshape(data, shape).T * scale[:, None],
+        low=np.reshape(low, shape).T * scale[:, None],
+        high=np.reshape(high, shape).T * scale[:, None],
+        noise=noise * scale * float(width[0] if one else 1.0),
+    )
+
+
+def _bands(radius: NDArray[np.float64], modes: _Modes) -> list[NDArray[np.int64]]:
+    """Return the modes of each band: as narrow as they can be with enough degrees of freedom."""
+    edges = np.geomspace(radius.min() * 0.999, radius.max() * 1.001, _FINEST + 1)
+    fine = np.digitize(radius, edges) - 1
+    order = np.argsort(fine, kind="stable")
+    stops = np.searchsorted(fine[order], np.arange(_FINEST), side="right")
+    total = np.concatenate([[0.0], np.cumsum(modes.known[order])])
+    result, first = [], 0
+    for stop in map(int, stops):
+        scatter = np.sqrt(modes.uncertainty * (stop - first))
+        if total[stop] - total[first] >= max(_LEAST, _CERTAIN * scatter):
+            result.append(order[first:stop])
+            first = stop
+    return result
+
+
+def _line(
+    radius: NDArray[np.float64], densities: NDArray[np.float64], *, one: bool
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return frequencies and densities to draw: of each mode, or averaged over directions."""
+    if one:
+        order = np.argsort(radius)
+        return radius[order], densities[order]
+    edges = np.geomspace(radius.min() * 0.999, radius.max() * 1.001, _LINE_POINTS + 1)
+    which = np.digitize(radius, edges) - 1
+    number = np.bincount(which, minlength=_LINE_POINTS)
+    seen = number > 0
+    sums = [np.bincount(which, weights=w, minlength=_LINE_POINTS) for w in (radius, densities)]
+    return sums[0][seen] / number[seen], sums[1][seen] / number[seen]
