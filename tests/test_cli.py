@@ -2,6 +2,7 @@
 
 import csv
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -11,8 +12,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 import orthogp
-from orthogp.cli import main
+from orthogp.cli import main, options
 from orthogp.comparison import EXACT_ROWS, FAMILIES, NUM_FEATURES
+from orthogp.features import FEATURE_NAMES
+from orthogp.kernels import KERNEL_NAMES
 
 
 def run(*arguments: str) -> Result:
@@ -30,8 +33,10 @@ def test_help_lists_the_demo_with_an_example() -> None:
     assert result.exit_code == 0
     commands = result.output.split("Commands:")[1]
     assert "demo" in commands
-    assert "Example: orthogp demo --out plots" in commands
-    assert "compare" in commands
+    assert "orthogp demo --out plots" in commands
+    for name in ("compare", "fit", "merge", "predict", "report", "reproduce", "sketch"):
+        assert f"\n  {name} " in commands
+    assert "Exit codes: 0 done; 1 " in commands
 
 
 def test_help_of_the_comparison_names_what_can_be_chosen() -> None:
@@ -98,10 +103,42 @@ def test_errors_are_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_bugs_are_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
     @click.command()
     def fail() -> None:
-        raise ZeroDivisionError
+        raise ZeroDivisionError("division by zero")
 
     monkeypatch.setitem(main.commands, "fail", fail)
-    assert isinstance(run("fail").exception, ZeroDivisionError)
+    result = run("fail")
+    assert result.exit_code == 3
+    assert result.stderr == (
+        "Error: This is a bug in orthogp (ZeroDivisionError: division by zero): please report it "
+        "with what --debug shows.\n"
+    )
+    assert isinstance(run("--debug", "fail").exception, ZeroDivisionError)
+
+
+def test_an_interruption_has_its_own_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    @click.command()
+    def wait() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setitem(main.commands, "wait", wait)
+    result = run("wait")
+    assert result.exit_code == 130
+    assert result.stderr == "\nInterrupted.\n"
+
+
+def test_names_in_the_help_are_those_of_the_library() -> None:
+    assert tuple(KERNEL_NAMES) == options.KERNELS
+    assert tuple(name for name in FEATURE_NAMES if name != "auto") == options.FAMILIES
+
+
+def test_help_loads_neither_jax_nor_numpy() -> None:
+    program = (
+        "import sys; from orthogp.cli import main; main(['--help'], standalone_mode=False); "
+        "assert not {'jax', 'numpy', 'scipy', 'sklearn', 'pyarrow'} & sys.modules.keys()"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "Commands:" in done.stdout
 
 
 def test_demo_without_matplotlib_says_how_to_install_it(

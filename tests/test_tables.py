@@ -126,7 +126,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         (latin, f"{latin} is not text in UTF-8: save it as CSV in UTF-8."),
         (plain, f"{plain} cannot be read: Not a gzipped file (b'x,')."),
         (cut, f"{cut} is damaged: what it compresses cannot be restored."),
-        (tmp_path, f"{tmp_path} cannot be read: Is a directory."),
+        (tmp_path / "none*.csv", f"No file matches {tmp_path / 'none*.csv'}."),
     ]:
         with pytest.raises(InputError) as caught:
             read_table(path, "y")

@@ -9,26 +9,32 @@
     model.partial_fit(X_more, y_more)                         # the old rows are not needed
 """
 
-from orthogp.classifier import GPClassifier
-from orthogp.errors import (
-    FeatureError,
-    FitWarning,
-    InputError,
-    KernelError,
-    LatticeMismatchError,
-    OrthogpError,
-    OutOfDomainWarning,
-    PrecisionError,
-)
-from orthogp.estimators import GPRegressor
-from orthogp.inference.stochastic_fit import TrainingSettings
-from orthogp.statistics import FourierStatistics, FrequencyLattice
-from orthogp.stochastic import StochasticGPRegressor
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from orthogp.classifier import GPClassifier
+    from orthogp.errors import (
+        FeatureError,
+        FileError,
+        FitWarning,
+        InputError,
+        KernelError,
+        LatticeMismatchError,
+        OrthogpError,
+        OutOfDomainWarning,
+        PrecisionError,
+    )
+    from orthogp.estimators import GPRegressor
+    from orthogp.inference.stochastic_fit import TrainingSettings
+    from orthogp.statistics import FourierStatistics, FrequencyLattice
+    from orthogp.stochastic import StochasticGPRegressor
 
 __version__ = "0.1.0"
 
 __all__ = [
     "FeatureError",
+    "FileError",
     "FitWarning",
     "FourierStatistics",
     "FrequencyLattice",
@@ -43,3 +49,28 @@ __all__ = [
     "StochasticGPRegressor",
     "TrainingSettings",
 ]
+
+# Loaded when first asked for: `orthogp --help` should not wait for a compiler.
+_HOMES = {
+    "FourierStatistics": "statistics",
+    "FrequencyLattice": "statistics",
+    "GPClassifier": "classifier",
+    "GPRegressor": "estimators",
+    "StochasticGPRegressor": "stochastic",
+    "TrainingSettings": "inference.stochastic_fit",
+}
+_PACKAGES = frozenset({"errors", "features", "inference", "kernels", "statistics"})
+
+
+def __getattr__(name: str) -> Any:
+    if name in _PACKAGES:
+        return import_module(f"orthogp.{name}")
+    if name not in __all__:
+        raise AttributeError(f"module 'orthogp' has no attribute {name!r}")
+    value = getattr(import_module(f"orthogp.{_HOMES.get(name, 'errors')}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, *_PACKAGES})

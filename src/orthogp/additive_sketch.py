@@ -107,10 +107,12 @@ class AdditiveSketch(Sketch):
         wrap_tolerance: float,
         most_features: int,
         num_threads: int,
+        total_rows: int | None = None,
     ) -> Self:
         """Sum the first rows on lattices that suit them.
 
         With `known` the terms' kernels are taken as given, or with `learn` as a guess.
+        `total_rows` counts those that are to come as well, if more are known to.
         """
         num_rows, rows = len(rows.used), _merged(rows, repeats)
         X = rows.used
@@ -128,7 +130,8 @@ class AdditiveSketch(Sketch):
                 headroom = 2.0 if learn else 1.0
                 needed = required_period(term.kernel, width[columns], wrap_tolerance, headroom)
             axes.append(_axes(term, width[columns], gaps[columns], needed, learn))
-        components = _components(terms, axes, lower, upper, most_features, len(X))
+        most_rows = max(len(X), total_rows or 0)
+        components = _components(terms, axes, lower, upper, most_features, most_rows)
         plain = np.ones(len(width), dtype=bool)
         for term in terms:
             plain[[c for c, p in zip(term.columns, term.periods, strict=True) if p]] = False
@@ -152,18 +155,34 @@ class AdditiveSketch(Sketch):
             extent = Domain(
                 np.minimum(extent.lower, X.min(axis=0)), np.maximum(extent.upper, X.max(axis=0))
             )
-            self._check_extent(extent)
+            self.check_extent(extent)
         components = self.statistics.components
         merged = _merged(rows, self.repeats)
         sums = _sums(components, merged, len(rows.used), self.mean, self.shift, num_threads)
         statistics = self.statistics + sums if sign > 0 else self.statistics - sums
-        if statistics.rows < 2 or statistics.count <= 0:
+        if sign < 0 and (statistics.rows < 2 or statistics.count <= 0):
             raise InputError(
                 f"Taking these rows out would leave {statistics.rows:g}: at least two must stay."
             )
         return replace(self, statistics=statistics, extent=extent)
 
-    def _check_extent(self, extent: Domain) -> None:
+    def alone(self, rows: Rows, num_threads: int) -> Self:
+        """Return the sketch of these rows only, on the same lattices: it adds to this one."""
+        X = rows.used
+        extent = Domain(X.min(axis=0).astype(float), X.max(axis=0).astype(float))
+        self.check_extent(
+            Domain(
+                np.minimum(self.extent.lower, extent.lower),
+                np.maximum(self.extent.upper, extent.upper),
+            )
+        )
+        merged = _merged(rows, self.repeats)
+        components = self.statistics.components
+        sums = _sums(components, merged, len(X), self.mean, self.shift, num_threads)
+        return replace(self, statistics=sums, extent=extent)
+
+    def check_extent(self, extent: Domain) -> None:
+        """Raise `LatticeMismatchError` unless the lattices can hold rows of such an extent."""
         width = widths(extent)
         for term, component in zip(self.terms, self.statistics.components, strict=True):
             for column, own, period in zip(

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from orthogp.additive_sketch import AdditiveSketch
 from orthogp.errors import FeatureError, InputError
+from orthogp.inference import Domain
 from orthogp.inference.additive_starts import additive_starts
 from orthogp.inference.settings import Start
 from orthogp.inference.starts import starts_for_kernel, starts_for_name
@@ -78,11 +79,30 @@ def choose_model(kernel: Any, features: Any, num_columns: int) -> Model:
     return Model(choice._replace(kernel=joined), columns, additive=True)
 
 
-def begin_sketch(estimator: Any, rows: Rows, model: Model) -> Sketch:
-    """Return the sums of the first rows, on lattices that suit them."""
+def begin_sketch(
+    estimator: Any,
+    rows: Rows,
+    model: Model,
+    extent: Domain | None = None,
+    total_rows: int | None = None,
+) -> Sketch:
+    """Return the sums of the first rows, on lattices that suit them.
+
+    Parameters
+    ----------
+    extent, total_rows
+        The box around all rows in the columns that the kernel sees, and how many there are, if
+        more are to come.
+    """
     seen, choice = rows.on(model.columns), model.inner
     check_categories(choice.kernel, seen.X, model.columns)
     domain = check_domain(estimator.domain, len(model.columns))
+    if domain is None:
+        domain = extent
+    elif extent is not None:
+        domain = Domain(
+            np.minimum(domain.lower, extent.lower), np.maximum(domain.upper, extent.upper)
+        )
     threads = available_threads(estimator.n_jobs)
     if not model.additive:
         return Sketch.begin(
@@ -93,6 +113,7 @@ def begin_sketch(estimator: Any, rows: Rows, model: Model) -> Sketch:
             learn=estimator.learn,
             wrap_tolerance=estimator.wrap_tolerance,
             num_threads=threads,
+            total_rows=total_rows,
         )
     number = estimator.num_features
     return AdditiveSketch.begin_additive(
@@ -106,6 +127,7 @@ def begin_sketch(estimator: Any, rows: Rows, model: Model) -> Sketch:
         wrap_tolerance=estimator.wrap_tolerance,
         most_features=estimator.max_features if number == "auto" else int(number),
         num_threads=threads,
+        total_rows=total_rows,
     )
 
 

@@ -23,6 +23,7 @@ from orthogp.component_models import ComponentsMixin
 from orthogp.display import DisplayMixin
 from orthogp.errors import FitWarning, InputError, OutOfDomainWarning
 from orthogp.features import Features, resolve_features
+from orthogp.from_files import FilesMixin
 from orthogp.inference import Functions, Gaussian
 from orthogp.inference.settings import MAX_FEATURES, FitSettings, Start
 from orthogp.inference.threads import one_thread
@@ -35,7 +36,9 @@ from orthogp.statistics.nufft import available_threads
 from orthogp.validation import check_inputs, check_rows, check_settings, warn_constant_columns
 
 
-class GPRegressor(ComponentsMixin, PersistenceMixin, DisplayMixin, RegressorMixin, BaseEstimator):
+class GPRegressor(
+    ComponentsMixin, FilesMixin, PersistenceMixin, DisplayMixin, RegressorMixin, BaseEstimator
+):
     """Gaussian process regression for any number of rows.
 
     One to three input columns act jointly; more add up, f(x) = Σ_j f_j(x_{columns_j}). One pass

@@ -90,10 +90,12 @@ class Sketch:
         learn: bool,
         wrap_tolerance: float,
         num_threads: int,
+        total_rows: int | None = None,
     ) -> Self:
         """Sum the first rows on a lattice that suits them.
 
         A given `kernel` is taken as known, or with `learn` as a guess, when the period is chosen.
+        `total_rows` counts those that are to come as well, if more are known to.
         """
         X = rows.used
         lower, upper = X.min(axis=0).astype(float), X.max(axis=0).astype(float)
@@ -109,7 +111,8 @@ class Sketch:
             # A multiple of just what is needed, so that a decimation gives just that.
             needed = required_period(kernel, width, wrap_tolerance)
             period = needed * np.maximum(period // needed, 1.0)
-        extents = _SMALL_EXTENTS if len(X) < _SMALL_DATA else _EXTENTS
+        few = max(len(X), total_rows or 0) < _SMALL_DATA
+        extents = _SMALL_EXTENTS if few else _EXTENTS
         lattice = FrequencyLattice.for_domain(
             lower, upper, period=period, extent=extents[len(width)]
         )
@@ -129,31 +132,49 @@ class Sketch:
 
     def updated(self, rows: Rows, sign: int, num_threads: int) -> Self:
         """Return the sketch with rows added (sign 1) or taken out (sign −1)."""
-        lattice = self.statistics.lattice
         extent = self.extent
         if sign > 0:
             X = rows.used
             extent = Domain(
                 np.minimum(extent.lower, X.min(axis=0)), np.maximum(extent.upper, X.max(axis=0))
             )
-            if np.any(widths(extent) * LEAST_PERIOD > lattice.period):
-                raise LatticeMismatchError(
-                    "The new rows reach further than the model's lattice can hold: they extend to "
-                    f"[{extent.lower}, {extent.upper}], its period is {lattice.period}. Fit again "
-                    "with `domain` set to all that is to come."
-                )
-        sums = _sums(lattice, rows, self.mean, self.shift, num_threads)
+            self.check_extent(extent)
+        sums = _sums(self.statistics.lattice, rows, self.mean, self.shift, num_threads)
         statistics = self.statistics + sums if sign > 0 else self.statistics - sums
-        if statistics.rows < 2 or statistics.count <= 0:
+        if sign < 0 and (statistics.rows < 2 or statistics.count <= 0):
             raise InputError(
                 f"Taking these rows out would leave {statistics.rows:g}: at least two must stay."
             )
         return replace(self, statistics=statistics, extent=extent)
 
+    def alone(self, rows: Rows, num_threads: int) -> Self:
+        """Return the sketch of these rows only, on the same lattice: it adds to this one."""
+        X = rows.used
+        extent = Domain(X.min(axis=0).astype(float), X.max(axis=0).astype(float))
+        self.check_extent(
+            Domain(
+                np.minimum(self.extent.lower, extent.lower),
+                np.maximum(self.extent.upper, extent.upper),
+            )
+        )
+        lattice = self.statistics.lattice
+        sums = _sums(lattice, rows, self.mean, self.shift, num_threads)
+        return replace(self, statistics=sums, extent=extent)
+
     def summed(self, lattice: FrequencyLattice, rows: Rows, num_threads: int) -> Self:
         """Return the sketch of the same rows on another lattice, for the iterative solver."""
         statistics = _sums(lattice, rows, self.mean, self.shift, num_threads)
         return replace(self, statistics=statistics, iterative=True)
+
+    def check_extent(self, extent: Domain) -> None:
+        """Raise `LatticeMismatchError` unless the lattice can hold rows of such an extent."""
+        lattice = self.statistics.lattice
+        if np.any(widths(extent) * LEAST_PERIOD > lattice.period):
+            raise LatticeMismatchError(
+                "The new rows reach further than the model's lattice can hold: they extend to "
+                f"[{extent.lower}, {extent.upper}], its period is {lattice.period}. Fit again "
+                "with `domain` set to all that is to come."
+            )
 
     def covered(self, period: NDArray[np.float64] | None) -> Domain:
         """Return where predictions are the posterior's, for a prior of that period.

@@ -1,0 +1,160 @@
+"""What commands say: results on standard output, all else on standard error."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+import click
+
+if TYPE_CHECKING:
+    from orthogp.tables import RowSource, Tally
+
+_STANDARD = "-"
+
+
+class Console:
+    """Speaks to whoever runs a command; watches the reading of files for them.
+
+    Progress bars appear on standard error if that is a terminal. Results go to standard output, or
+    to standard error if a file goes to the former.
+    """
+
+    def __init__(self, *, as_json: bool = False, quiet: bool = False, out: str | None = None):
+        self._as_json = as_json
+        self._quiet = quiet
+        self._aside = out == _STANDARD
+        self._bars: Any = None
+        self._task: Any = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stop()
+
+    def begin(self, task: str, total: int | None) -> None:
+        """Show a bar for a task of so many rows; none if there is nothing to count."""
+        self._stop()
+        if self._quiet or total is None or not sys.stderr.isatty():
+            return
+        self._bars = _progress_bars()
+        self._task = self._bars.add_task(task, total=max(total, 1))
+        self._bars.start()
+
+    def advance(self, rows: int) -> None:
+        """Move the bar on."""
+        if self._bars is not None:
+            self._bars.advance(self._task, rows)
+
+    def say(self, text: str) -> None:
+        """Say what a user should know, on standard error."""
+        if not self._quiet:
+            click.echo(text, err=True)
+
+    def result(self, text: str, values: dict[str, Any]) -> None:
+        """Print a result: as text, or as one JSON object."""
+        self._stop()
+        if self._as_json:
+            click.echo(json.dumps(_plain(values), ensure_ascii=False), err=self._aside)
+        elif not self._quiet:
+            click.echo(text, err=self._aside)
+
+    def _stop(self) -> None:
+        if self._bars is not None:
+            self._bars.stop()
+            self._bars = None
+
+    # ------------------------------------------------------------------ rows
+
+    def tell_rows(self, source: RowSource, tally: Tally) -> None:
+        """Say what the date-times' units are, and which rows were left out."""
+        for name, scale in zip(source.reading.inputs, source.reading.times):
+            if scale is not None:
+                self.say(f"{name} is in {scale.describe()}.")
+        if tally.missing:
+            rows = "row lacks" if tally.missing == 1 else "rows lack"
+            verb = "is" if tally.missing == 1 else "are"
+            self.say(f"{tally.missing:,} {rows} a value and {verb} left out.")
+        if tally.bad:
+            rows = "bad row" if tally.bad == 1 else "bad rows"
+            self.say(f"{tally.bad:,} {rows} skipped, the first in {tally.first_bad}.")
+
+
+def _progress_bars() -> Any:
+    from rich.console import Console as Terminal
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    class Rate(TextColumn):
+        """Rows done and rows per second."""
+
+        def __init__(self) -> None:
+            super().__init__("")
+
+        def render(self, task: Any) -> Any:
+            from rich.text import Text
+
+            rate = task.finished_speed or task.speed
+            speed = "" if rate is None else f"  {rate / 1e6:.2f} million rows/s"
+            return Text(f"{task.completed:,.0f} rows{speed}")
+
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        Rate(),
+        TimeRemainingColumn(),
+        console=Terminal(stderr=True),
+        transient=True,
+    )
+
+
+def _plain(value: Any) -> Any:
+    """Return values as JSON has them: no arrays, and null for what is not finite."""
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if hasattr(value, "tolist"):
+        return _plain(value.tolist())
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, Path):
+        return str(value)
+    return value
+
+
+# ---------------------------------------------------------------------- files
+
+
+def write_out(out: str, save: Callable[[str], object]) -> None:
+    """Write a file by a function that takes its path, or its bytes to standard output for "-"."""
+    if out != _STANDARD:
+        save(out)
+        return
+    import tempfile
+
+    with tempfile.TemporaryDirectory(prefix="orthogp-") as folder:
+        path = Path(folder) / "out"
+        save(str(path))
+        sys.stdout.buffer.write(path.read_bytes())
+        sys.stdout.buffer.flush()
+
+
+@contextmanager
+def read_in(path: str) -> Iterator[str]:
+    """Give the path of a file, which for "-" holds what comes from standard input."""
+    from orthogp.tables.files import standard_input_as_file
+
+    with standard_input_as_file([path]) as (file,):
+        yield file

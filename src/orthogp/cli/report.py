@@ -1,0 +1,37 @@
+"""`orthogp report`."""
+
+from __future__ import annotations
+
+import click
+
+from orthogp.cli.console import Console, read_in, write_out
+from orthogp.cli.options import out_option, output_options
+
+_EXAMPLES = """\b
+Examples:
+  orthogp report model.orthogp --out report.html
+  orthogp report model.orthogp
+"""
+
+
+@click.command(epilog=_EXAMPLES)
+@click.argument("model", type=click.Path(dir_okay=False, allow_dash=True), metavar="MODEL")
+@out_option("Where the page goes; without it, a summary is printed.", required=False)
+@output_options
+def report(model: str, out: str | None, as_json: bool, quiet: bool) -> None:
+    """Show a model: a page with plots, or a summary in words."""
+    from orthogp.storage import load_model
+    from orthogp.tables import check_destination
+
+    if out is not None and out != "-":
+        check_destination(out)
+    with Console(as_json=as_json, quiet=quiet, out=out) as console:
+        with read_in(model) as path:
+            fitted = load_model(path)
+        if out is None:
+            console.result(fitted.summary(), {"model": model, "summary": fitted.summary()})
+            return
+        from orthogp.html_report import write_report
+
+        write_out(out, lambda file: write_report(fitted, file))
+        console.result(f"Report: {out}", {"model": model, "report": out})

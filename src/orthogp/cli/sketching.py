@@ -1,0 +1,96 @@
+"""What `orthogp sketch` does, once its arguments are known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+from orthogp import GPRegressor
+from orthogp.cli.console import Console
+from orthogp.errors import InputError
+from orthogp.from_files import about_rows, begin_like
+from orthogp.inference import Domain
+from orthogp.sketch import Sketch
+from orthogp.statistics.nufft import available_threads
+from orthogp.storage import load_sketch
+from orthogp.streaming import Checkpoint, fingerprint, sum_files
+from orthogp.tables import TimeScale, open_source
+
+
+def sketch_to(
+    console: Console,
+    files: Sequence[str],
+    columns: dict[str, Any],
+    settings: dict[str, Any],
+    lattice_of: Path | None,
+    checkpoint: str | None,
+    every: float,
+) -> tuple[Sketch, dict[str, Any]]:
+    """Return the sums of files, and what is to be known about them."""
+    like, about = (None, {}) if lattice_of is None else load_sketch(lattice_of)
+    if like is not None:
+        columns = _same_columns(columns, about)
+    if columns["targets"] is None:
+        raise click.UsageError("Missing option '--target': the column to predict.")
+    times = None
+    if like is not None:
+        times = [TimeScale.from_json(scale) for scale in about["times"]]
+    source = open_source(files, **columns, times=times)
+    mean = settings["mean"]
+    estimator = GPRegressor(settings["kernel"], mean=None if mean == "none" else mean or "constant")
+    extent = None if like is None else like.extent
+    if settings["domain"] is not None:
+        extent = _box(settings["domain"], source.reading.inputs)
+        if any(source.reading.times) and like is None:
+            raise InputError(
+                "A domain in numbers has no meaning for date-times whose unit is yet to be chosen: "
+                "leave it out."
+            )
+    noted = {**settings, "lattice": None if like is None else _lattice_code(like)}
+    note = None
+    if checkpoint is not None:
+        note = Checkpoint(checkpoint, fingerprint(source, noted), every)
+    streamed = sum_files(
+        source,
+        begin_like(estimator, len(source.reading.inputs), like),
+        extent=extent,
+        checkpoint=note,
+        watcher=console,
+        num_threads=available_threads(),
+        batch_rows=settings["batch_rows"],
+    )
+    console.tell_rows(streamed.source, streamed.tally)
+    return streamed.sketch, about_rows(streamed.source, streamed.tally)
+
+
+def _same_columns(columns: dict[str, Any], about: dict[str, Any]) -> dict[str, Any]:
+    """Return the columns of other statistics; those named must be the same."""
+    columns = dict(columns)
+    for name in ("targets", "inputs", "weights"):
+        known = about.get(name)
+        if columns[name] is None:
+            columns[name] = known
+        elif columns[name] != known:
+            raise InputError(
+                f"The other statistics have {name} {known}, not {columns[name]}: name the same "
+                "columns, or none."
+            )
+    return columns
+
+
+def _box(domain: list[tuple[float, float]], inputs: tuple[str, ...]) -> Domain:
+    if len(domain) != len(inputs):
+        raise InputError(
+            f"The domain needs one interval for each of {', '.join(inputs)}, got {len(domain)}."
+        )
+    lower, upper = np.array(domain).T
+    return Domain(lower, upper)
+
+
+def _lattice_code(like: Sketch) -> str:
+    parts = getattr(like.statistics, "parts", None) or (like.statistics,)
+    return repr([part.lattice for part in parts]) + repr(like.shift.tolist())

@@ -1,0 +1,283 @@
+"""Text tables (CSV, TSV) in blocks of whole lines.
+
+A block is parsed at once by pyarrow where it is installed. What that refuses is read cell by cell,
+so that a row that is wrong can be named, or skipped and counted.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from math import nan
+from pathlib import Path
+from typing import BinaryIO, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from orthogp.errors import InputError
+from orthogp.tables.names import check_header, find_column, is_missing, read_number, refuse_cell
+from orthogp.tables.pieces import Block, Piece, Reading, Tally, has_arrow, without_missing
+from orthogp.tables.times import TimeScale, parse_datetime
+
+_DELIMITERS = ",;\t"
+# Bytes parsed at once, and those looked at to learn what the columns hold.
+_BLOCK_BYTES = 2**24
+_SAMPLE_BYTES = 2**16
+# No line, and no cell in quotation marks, is longer.
+_LONGEST_LINE = 2**26
+
+
+class TextHeader(NamedTuple):
+    """The first line of a text table, and how the lines below look.
+
+    Attributes
+    ----------
+    names : tuple of str
+    delimiter : str
+    size : int
+        Bytes of the first line.
+    line_bytes : float
+        The mean length of the lines below.
+    quoted : bool
+        Whether quotation marks were seen: a cell may then hold several lines.
+    sample : tuple of lists of str
+        The first rows.
+    """
+
+    names: tuple[str, ...]
+    delimiter: str
+    size: int
+    line_bytes: float
+    quoted: bool
+    sample: tuple[list[str], ...]
+
+
+def read_header(path: str, label: str) -> TextHeader:
+    """Return what the beginning of a text table says."""
+    with _opened(path, label) as stream:
+        first = stream.readline(_LONGEST_LINE)
+        data = stream.read(_SAMPLE_BYTES)
+        if len(data) == _SAMPLE_BYTES:
+            data = data[: data.rfind(b"\n") + 1]
+        # Spreadsheets mark UTF-8 by a first character that belongs to no name.
+        line = first.decode("utf-8-sig")
+        delimiter = max(_DELIMITERS, key=line.count)
+        names = tuple(name.strip() for name in next(csv.reader([line], delimiter=delimiter), []))
+        check_header(label, names)
+        text = data.decode("utf-8", errors="replace")
+        sample = tuple(row for row in csv.reader(io.StringIO(text), delimiter=delimiter) if row)
+    length = len(data) / max(1, data.count(b"\n"))
+    return TextHeader(names, delimiter, len(first), length, b'"' in first + data, sample)
+
+
+def column_kind(header: TextHeader, label: str, name: str) -> Literal["number", "time"]:
+    """Return what a column holds, by its first cells; refuse one that holds neither."""
+    position = find_column(label, header.names, name)
+    cells = [row[position] for row in header.sample if position < len(row)]
+    known = [cell for cell in cells if not is_missing(cell)]
+    if not known or any(_is_a(read_number, cell) for cell in known):
+        return "number"
+    if _is_a(parse_datetime, known[0]):
+        return "time"
+    raise refuse_cell(name, known[0], f"line {2 + cells.index(known[0])} of {label}")
+
+
+def text_piece(path: str, label: str, header: TextHeader) -> Piece:
+    """Return a whole text table as one piece."""
+    return Piece(path, label, "text", header.size, -1, line=1)
+
+
+def split_text(piece: Piece, header: TextHeader, size: int) -> list[Piece]:
+    """Return the pieces of about `size` bytes that a text table can be cut into.
+
+    Compressed ones are not cut, nor those with quotation marks, where a line may be in a cell.
+    """
+    total = Path(piece.path).stat().st_size
+    if piece.path.endswith(".gz") or header.quoted or total - piece.begin <= 1.5 * size:
+        return [piece]
+    cuts = [piece.begin]
+    with _opened(piece.path, piece.label) as stream:
+        while cuts[-1] + 1.5 * size < total:
+            stream.seek(cuts[-1] + size)
+            stream.readline()
+            cuts.append(stream.tell())
+    ends = [*cuts[1:], total]
+    return [
+        piece._replace(begin=begin, end=end, line=piece.line if i == 0 else -1)
+        for i, (begin, end) in enumerate(zip(cuts, ends))
+        if begin < end
+    ]
+
+
+def text_blocks(piece: Piece, reading: Reading) -> Iterator[Block]:
+    """Yield the rows of a piece of a text table."""
+    header = read_header(piece.path, piece.label)
+    parser = _Parser(piece, header, reading)
+    at, line = piece.begin, piece.line
+    with _opened(piece.path, piece.label) as stream:
+        stream.seek(at)
+        pending, ended = b"", False
+        while not ended:
+            wanted = _BLOCK_BYTES
+            if piece.end >= 0:
+                wanted = min(wanted, piece.end - at - len(pending))
+            data = pending + stream.read(wanted)
+            ended = len(data) < len(pending) + wanted or at + len(data) == piece.end
+            cut = len(data) if ended else _whole_lines(data)
+            body, pending = data[:cut], data[cut:]
+            if len(pending) > _LONGEST_LINE:
+                raise InputError(
+                    f"{piece.label} has a line of more than {_LONGEST_LINE} bytes, or a quotation "
+                    "mark that is never closed: is it a table?"
+                )
+            if body:
+                columns, tally = parser.parse(body, at, line)
+                at += cut
+                line = line if line < 0 else line + body.count(b"\n")
+                yield Block(columns, tally, piece._replace(begin=at, line=line))
+
+
+class _Parser:
+    """Turns whole lines into columns of numbers."""
+
+    def __init__(self, piece: Piece, header: TextHeader, reading: Reading) -> None:
+        self._piece = piece
+        self._header = header
+        self._reading = reading
+        self._used = [find_column(piece.label, header.names, name) for name in reading.names]
+        self._fast = has_arrow()
+        # Date-times that name their zone are another type to pyarrow.
+        self._zoned = [
+            scale is not None and _names_zone(header, position)
+            for scale, position in zip(reading.scales, self._used)
+        ]
+
+    def parse(self, body: bytes, at: int, line: int) -> tuple[NDArray[np.float64], Tally]:
+        """Return the columns of the lines that begin at a byte, and what became of the rows."""
+        columns = self._at_once(body) if self._fast else None
+        bad, first_bad = 0, None
+        if columns is None or np.isinf(columns).any():
+            columns, bad, first_bad = self._cell_by_cell(body, at, line)
+        met = columns.shape[1]
+        if not self._reading.keep_missing:
+            columns = without_missing(columns)
+        used = columns.shape[1]
+        return columns, Tally(used, met - used, bad, first_bad)
+
+    def _at_once(self, body: bytes) -> NDArray[np.float64] | None:
+        from orthogp.tables.arrow import parse_lines
+
+        header = self._header
+        return parse_lines(
+            body,
+            num_columns=len(header.names),
+            delimiter=header.delimiter,
+            used=self._used,
+            scales=self._reading.scales,
+            zoned=self._zoned,
+        )
+
+    def _cell_by_cell(
+        self, body: bytes, at: int, line: int
+    ) -> tuple[NDArray[np.float64], int, str | None]:
+        label, width = self._piece.label, len(self._header.names)
+        if line < 0:
+            line = _count_lines(self._piece, at)
+        rows: list[list[float]] = []
+        bad, first_bad = 0, None
+        lines = csv.reader(
+            io.StringIO(body.decode("utf-8"), newline=""), delimiter=self._header.delimiter
+        )
+        for cells in lines:
+            # A blank line is no row.
+            if not cells:
+                continue
+            where = f"line {line + lines.line_num} of {label}"
+            try:
+                if len(cells) != width:
+                    raise InputError(
+                        f"L{where[1:]} must have {width} cells, as its first line has, got "
+                        f"{len(cells)}."
+                    )
+                rows.append(self._numbers(cells, where))
+            except InputError:
+                if not self._reading.skip_bad:
+                    raise
+                bad += 1
+                first_bad = first_bad or where
+        columns = np.array(rows, dtype=np.float64).reshape(-1, len(self._used)).T
+        return np.ascontiguousarray(columns), bad, first_bad
+
+    def _numbers(self, cells: list[str], where: str) -> list[float]:
+        numbers = []
+        for j, scale in zip(self._used, self._reading.scales):
+            try:
+                numbers.append(_cell_number(cells[j], scale))
+            except ValueError as error:
+                name = self._header.names[j]
+                raise refuse_cell(name, cells[j], where, times=scale is not None) from error
+        return numbers
+
+
+def _cell_number(cell: str, scale: TimeScale | None) -> float:
+    if scale is None:
+        return read_number(cell)
+    return nan if is_missing(cell) or cell.strip().lower() == "nan" else scale.number(cell)
+
+
+def _names_zone(header: TextHeader, position: int) -> bool:
+    for row in header.sample:
+        if position < len(row) and not is_missing(row[position]):
+            text = row[position].strip()
+            return text.endswith("Z") or "+" in text or text.count("-") > 2
+    return False
+
+
+def _is_a(read: object, cell: str) -> bool:
+    try:
+        read(cell)  # type: ignore[operator]
+    except ValueError:
+        return False
+    return True
+
+
+def _whole_lines(data: bytes) -> int:
+    """Return how many bytes are whole lines; a line end between quotation marks ends none."""
+    cut = data.rfind(b"\n") + 1
+    while cut and data.count(b'"', 0, cut) % 2:
+        cut = data.rfind(b"\n", 0, cut - 1) + 1
+    return cut
+
+
+def _count_lines(piece: Piece, end: int) -> int:
+    """Return how many lines stand before a byte."""
+    count = 0
+    with _opened(piece.path, piece.label) as stream:
+        while end > 0 and (data := stream.read(min(end, _BLOCK_BYTES))):
+            count += data.count(b"\n")
+            end -= len(data)
+    return count
+
+
+@contextmanager
+def _opened(path: str, label: str) -> Iterator[BinaryIO]:
+    """Open a file; what goes wrong while it is read becomes one sentence."""
+    opener = gzip.open if path.endswith(".gz") else open
+    try:
+        with opener(path, "rb") as stream:
+            yield stream  # type: ignore[misc]
+    except FileNotFoundError as error:
+        raise InputError(f"There is no file {label}.") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{label} is not text in UTF-8: save it as CSV in UTF-8.") from error
+    except (EOFError, zlib.error) as error:
+        raise InputError(f"{label} is damaged: what it compresses cannot be restored.") from error
+    except OSError as error:
+        raise InputError(f"{label} cannot be read: {error.strerror or error}.") from error
+    except csv.Error as error:
+        raise InputError(f"{label} cannot be read as CSV: {error}.") from error
