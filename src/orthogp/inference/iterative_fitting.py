@@ -20,7 +20,7 @@ from orthogp.inference.lattice_choice import LatticeChoice, choose_lattice
 from orthogp.inference.lattice_model import Model, ModePosterior, right_hand_sides
 from orthogp.inference.lattice_system import LatticeSystem
 from orthogp.inference.limits import names_at_limit, parameter_limits
-from orthogp.inference.preconditioner import VARIANCES, SpatialPreconditioner
+from orthogp.inference.preconditioner import VARIANCES, choose_preconditioner
 from orthogp.inference.progress import Progress
 from orthogp.inference.scoring import Scored, score
 from orthogp.inference.settings import FitSettings, Start
@@ -31,7 +31,7 @@ from orthogp.statistics.nufft import TOLERANCE
 
 # The noise variance is kept above this, relative to that of the targets.
 _NOISE_FLOOR = 1e-8
-# The largest error of the posterior mean, in posterior standard deviations.
+# The error of the posterior mean, in posterior standard deviations, by root mean square over modes.
 _FINAL_TOLERANCE = 0.01
 # Lengthscales may grow until the wrapped prior is off by this much; then comes a longer period.
 _ROOM = 0.25
@@ -251,7 +251,8 @@ class IterativeFitter:
         self._progress.say("solving for the posterior")
         model = Model.build(objective.density, self._mean, kernel, noise, reach=VARIANCES)
         right, posterior_of = right_hand_sides(model, statistics, self._mean)
-        solution = solve(model.system, model.preconditioner, right, tolerance=_FINAL_TOLERANCE)
+        tolerance = _FINAL_TOLERANCE * np.sqrt(model.system.grid.size)
+        solution = solve(model.system, model.preconditioner, right, tolerance=tolerance)
         modes = posterior_of(solution.x, solution.residual)
         variance = self._variance(model)
         elbo, upper = self._bounds(model, objective, modes, evidence)
@@ -338,10 +339,11 @@ class IterativeFitter:
         alpha = noise + trace
         system = LatticeSystem(objective.density, model.masses, alpha)
         relaxed = Model(
-            model.kernel, noise, model.masses, trace, system, SpatialPreconditioner(system)
+            model.kernel, noise, model.masses, trace, system, choose_preconditioner(system)
         )
         right, posterior_of = right_hand_sides(relaxed, statistics, self._mean)
-        solution = solve(system, relaxed.preconditioner, right, tolerance=_FINAL_TOLERANCE)
+        tolerance = _FINAL_TOLERANCE * np.sqrt(grid.size)
+        solution = solve(system, relaxed.preconditioner, right, tolerance=tolerance)
         explained = float(np.sum(posterior_of(solution.x, solution.residual).explained))
         upper = Bound(
             data_fit=-0.5 * (total / alpha - explained),
