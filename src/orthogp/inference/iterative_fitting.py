@@ -19,7 +19,7 @@ from orthogp.inference.iterative_posterior import IterativePosterior
 from orthogp.inference.lattice_choice import LatticeChoice, choose_lattice
 from orthogp.inference.lattice_model import Model, ModePosterior, right_hand_sides
 from orthogp.inference.lattice_system import LatticeSystem
-from orthogp.inference.limits import names_at_limit, parameter_limits
+from orthogp.inference.limits import names_at_limit, parameter_limits, within_limits
 from orthogp.inference.preconditioner import VARIANCES, choose_preconditioner
 from orthogp.inference.progress import Progress
 from orthogp.inference.scoring import Scored, score
@@ -34,7 +34,7 @@ _NOISE_FLOOR = 1e-8
 # The error of the posterior mean, in posterior standard deviations, by root mean square over modes.
 _FINAL_TOLERANCE = 0.01
 # Lengthscales may grow until the wrapped prior is off by this much; then comes a longer period.
-_ROOM = 0.25
+_ROOM = 0.6
 # Evaluations on one lattice after the other: each is chosen for what the last has learned, until
 # learning has settled on a number of modes that it does not move by a factor.
 _EVALUATIONS, _OUTGROWN = (2, 3, 10), 1.5
@@ -228,9 +228,11 @@ class IterativeFitter:
             )
             return evidence
 
+        vector = objective.vector(start.kernel, start.noise_variance)
+        lattice = objective.density.lattice
         return score(
             evaluate,
-            objective.vector(start.kernel, start.noise_variance),
+            within_limits(start.kernel, objective.slots, vector, lower, upper, lattice),
             lower,
             upper,
             max_evaluations=max_evaluations,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from orthogp.inference.parameters import Slot, pack
+from orthogp.inference.parameters import Slot, pack, unpack
 from orthogp.inference.wrapping import lengthscale_limits
 from orthogp.kernels import Kernel
 from orthogp.statistics import FrequencyLattice
@@ -53,6 +53,33 @@ def parameter_limits(
     lower.append(np.log([noise_floor]))
     upper.append(np.log([1e3]))
     return np.concatenate(lower), np.concatenate(upper)
+
+
+def within_limits(
+    kernel: Kernel,
+    slots: tuple[Slot, ...],
+    vector: NDArray[np.float64],
+    lower: NDArray[np.float64],
+    upper: NDArray[np.float64],
+    lattice: FrequencyLattice,
+) -> NDArray[np.float64]:
+    """Return a vector moved within limits, with the same prior at the lattice's ends.
+
+    A shorter lengthscale alone would make functions rougher, where data are dense and know better:
+    each primitive's variance is scaled so that its spectral density at the highest frequencies
+    stays.
+    """
+    clipped = np.clip(vector, lower, upper)
+    before, after = (unpack(kernel, slots, part[:-1]) for part in (vector, clipped))
+    omega = lattice.spacing * lattice.extent
+    scaled = []
+    pairs = zip(before.primitives(), after.primitives(), strict=True)
+    for (old, dims), (new, _) in pairs:
+        own = omega if dims is None else omega[list(dims)]
+        ratio = float(old.spectral_density(own) / new.spectral_density(own))
+        scaled.append(new.scaled(ratio) if np.isfinite(ratio) and ratio > 0 else new)
+    moved = np.append(pack(after.with_primitives(iter(scaled)), slots), clipped[-1])
+    return np.clip(moved, lower, upper)
 
 
 def names_at_limit(

@@ -40,6 +40,7 @@ _MOST_POINTS = {
     2: (260_000, 260_000, 40_000, 15_000),
     3: (60_000, 8_000),
 }
+_ROUNDED_UP = 1.3
 #: The grid ends where the data's say has fallen to this much of the prior's: for solving, and for
 #: variances, which want finer cells.
 SOLVING, VARIANCES = 0.25, 0.04
@@ -83,7 +84,8 @@ class SpatialPreconditioner:
         inner = self.outer.extract(masses, self.grid)
         symbol = self._laplacian_symbol()
         limits = _MOST_POINTS[self.grid.num_dims]
-        powers = max(sum(self.grid.size <= most for most in limits), 1)
+        # Extents are rounded up, to such as transform fast.
+        powers = max(sum(self.grid.size <= _ROUNDED_UP * most for most in limits), 1)
         self.coefficients = _fit_polynomial(symbol, inner, powers)
         self._symbol = np.polynomial.polynomial.polyval(symbol, self.coefficients)
         self._correction = np.sqrt((self._symbol + typical) / (1 + typical * inner))
