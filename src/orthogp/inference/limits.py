@@ -70,6 +70,8 @@ def within_limits(
     stays.
     """
     clipped = np.clip(vector, lower, upper)
+    if np.array_equal(clipped, vector):
+        return vector
     before, after = (unpack(kernel, slots, part[:-1]) for part in (vector, clipped))
     omega = lattice.spacing * lattice.extent
     scaled = []

@@ -194,8 +194,8 @@ class EvenPreconditioner:
         mean_density = system.density.count / system.noise_variance
         self.others = 1 + mean_density * system.masses
         self.log_determinant = self.outer.total(np.log(self.others))
-        inner = self.outer.extract(system.masses, self.grid)
-        self._variance = self.grid.total(inner / (1 + self.typical_density * inner))
+        self._density = system.density.smoothed(self.grid.points) / system.noise_variance
+        self._masses = self.outer.extract(system.masses, self.grid)
 
     def solve(self, vectors: NDArray[np.complex128]) -> NDArray[np.complex128]:
         """Return P⁻¹ v for each vector of a batch."""
@@ -213,8 +213,11 @@ class EvenPreconditioner:
         """Return `None`: no field of known variance goes with a sample."""
 
     def inverse_diagonal(self) -> NDArray[np.float64]:
-        """Return the variance that evenly spread data would leave, on the grid's points."""
-        return np.full(self.grid.points, self._variance / self.grid.size)
+        """Return the variance where data of the local density were spread evenly, on the points."""
+        table = np.append(0.0, np.geomspace(1e-6, 1.0, 60)) * self._density.max()
+        left = [self.grid.total(self._masses / (1 + rho * self._masses)) for rho in table]
+        variance = np.exp(np.interp(self._density, table, np.log(left)))
+        return variance / self.grid.size
 
 
 Preconditioner = SpatialPreconditioner | EvenPreconditioner

@@ -32,8 +32,6 @@ _BATCH_BYTES = 1.0e9
 _EXPECTED_ITERATIONS = 60
 # The regression is averaged over neighbouring points, with a Gaussian of so many cells.
 _WIDTH = 0.5
-# ... and the squares of draws without companions, in which neighbours differ by chance alone.
-_WIDTH_ALONE = 1.0
 # Groups of draws whose scatter tells the error.
 _GROUPS = 4
 
@@ -166,7 +164,7 @@ def _regressed(
     """Return r + β², the variance of `draws` if that of `companions` is one, at every point."""
     num = len(draws)
     if companions is None:
-        return gaussian_filter(np.mean(draws**2, axis=0), _WIDTH_ALONE, mode="wrap")
+        return gaussian_filter(np.mean(draws**2, axis=0), _WIDTH, mode="wrap")
 
     def mean(products: NDArray[np.float64]) -> NDArray[np.float64]:
         return gaussian_filter(products.mean(axis=0), _WIDTH, mode="wrap")
