@@ -51,7 +51,7 @@ def test_masses_and_what_they_leave_out_add_up_to_the_prior_variance(lengthscale
     np.testing.assert_allclose(np.divide(left_out[1:], left_out[:-1]), 0.5, rtol=0.1)
 
 
-@pytest.mark.parametrize("kernel", [Matern12(2.0, 3.0), Matern32(1.0, 2.0) + RBF(0.5, 0.01)])
+@pytest.mark.parametrize("kernel", [Matern12(2.0, 3.0), Matern12(1.0, 2.0) + RBF(0.5, 3.0)])
 def test_a_start_moved_within_limits_keeps_its_density_at_high_frequencies(kernel):
     lattice = FrequencyLattice(2 * np.pi / 1.5 * np.ones(2), 50)
     slots = learned_slots(kernel)

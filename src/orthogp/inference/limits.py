@@ -66,21 +66,26 @@ def within_limits(
     """Return a vector moved within limits, with the same prior at the lattice's ends.
 
     A shorter lengthscale alone would make functions rougher, where data are dense and know better:
-    each primitive's variance is scaled so that its spectral density at the highest frequencies
-    stays.
+    the variance of the primitive that prevails at the highest frequencies is scaled so that its
+    spectral density there stays.
     """
     clipped = np.clip(vector, lower, upper)
     if np.array_equal(clipped, vector):
         return vector
-    before, after = (unpack(kernel, slots, part[:-1]) for part in (vector, clipped))
     omega = lattice.spacing * lattice.extent
-    scaled = []
-    pairs = zip(before.primitives(), after.primitives(), strict=True)
-    for (old, dims), (new, _) in pairs:
-        own = omega if dims is None else omega[list(dims)]
-        ratio = float(old.spectral_density(own) / new.spectral_density(own))
-        scaled.append(new.scaled(ratio) if np.isfinite(ratio) and ratio > 0 else new)
-    moved = np.append(pack(after.with_primitives(iter(scaled)), slots), clipped[-1])
+    before, after = (unpack(kernel, slots, part[:-1]) for part in (vector, clipped))
+    primitives = [primitive for primitive, _ in after.primitives()]
+    old, new = (
+        [
+            float(primitive.spectral_density(omega if dims is None else omega[list(dims)]))
+            for primitive, dims in whole.primitives()
+        ]
+        for whole in (before, after)
+    )
+    roughest = int(np.argmax(old))
+    if old[roughest] > 0 and new[roughest] > 0:
+        primitives[roughest] = primitives[roughest].scaled(old[roughest] / new[roughest])
+    moved = np.append(pack(after.with_primitives(iter(primitives)), slots), clipped[-1])
     return np.clip(moved, lower, upper)
 
 
