@@ -20,7 +20,11 @@ from orthogp.inference.lattice_choice import LatticeChoice, choose_lattice
 from orthogp.inference.lattice_model import Model, ModePosterior, right_hand_sides
 from orthogp.inference.lattice_system import LatticeSystem
 from orthogp.inference.limits import names_at_limit, parameter_limits, within_limits
-from orthogp.inference.preconditioner import VARIANCES, choose_preconditioner
+from orthogp.inference.preconditioner import (
+    VARIANCES,
+    EvenPreconditioner,
+    choose_preconditioner,
+)
 from orthogp.inference.progress import Progress
 from orthogp.inference.scoring import Scored, score
 from orthogp.inference.settings import FitSettings, Start
@@ -31,7 +35,8 @@ from orthogp.statistics.nufft import TOLERANCE
 
 # The noise variance is kept above this, relative to that of the targets.
 _NOISE_FLOOR = 1e-8
-# The error of the posterior mean, in posterior standard deviations, by root mean square over modes.
+# The largest error of the posterior mean, in posterior standard deviations; with the diagonal
+# preconditioner its root mean square over the modes.
 _FINAL_TOLERANCE = 0.01
 # Lengthscales may grow until the wrapped prior is off by this much; then comes a longer period.
 _ROOM = 0.6
@@ -253,8 +258,9 @@ class IterativeFitter:
         self._progress.say("solving for the posterior")
         model = Model.build(objective.density, self._mean, kernel, noise, reach=VARIANCES)
         right, posterior_of = right_hand_sides(model, statistics, self._mean)
-        tolerance = _FINAL_TOLERANCE * np.sqrt(model.system.grid.size)
-        solution = solve(model.system, model.preconditioner, right, tolerance=tolerance)
+        solution = solve(
+            model.system, model.preconditioner, right, tolerance=_final_tolerance(model)
+        )
         modes = posterior_of(solution.x, solution.residual)
         variance = self._variance(model)
         elbo, upper = self._bounds(model, objective, modes, evidence)
@@ -344,8 +350,7 @@ class IterativeFitter:
             model.kernel, noise, model.masses, trace, system, choose_preconditioner(system)
         )
         right, posterior_of = right_hand_sides(relaxed, statistics, self._mean)
-        tolerance = _FINAL_TOLERANCE * np.sqrt(grid.size)
-        solution = solve(system, relaxed.preconditioner, right, tolerance=tolerance)
+        solution = solve(system, relaxed.preconditioner, right, tolerance=_final_tolerance(relaxed))
         explained = float(np.sum(posterior_of(solution.x, solution.residual).explained))
         upper = Bound(
             data_fit=-0.5 * (total / alpha - explained),
@@ -354,6 +359,12 @@ class IterativeFitter:
             trace=0.0,
         )
         return lower, upper
+
+
+def _final_tolerance(model: Model) -> float:
+    if isinstance(model.preconditioner, EvenPreconditioner):
+        return _FINAL_TOLERANCE * float(np.sqrt(model.system.grid.size))
+    return _FINAL_TOLERANCE
 
 
 def _num_probes(num_modes: int) -> int:
