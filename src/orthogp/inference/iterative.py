@@ -39,13 +39,15 @@ from orthogp.inference.lattice_model import (
 from orthogp.inference.lattice_system import DataDensity
 from orthogp.inference.mode_masses import masses_jacobian
 from orthogp.inference.parameters import Slot, learned_slots, pack, unpack
-from orthogp.inference.preconditioner import SpatialPreconditioner
+from orthogp.inference.preconditioner import Preconditioner
 from orthogp.kernels import Kernel
 from orthogp.statistics import FourierStatistics
 
-# Largest errors of the solutions, in posterior standard deviations: those of the probes, of which
-# only averages over all modes are used, per root of the number of modes.
-TOLERANCE, PROBE_TOLERANCE = 0.05, 0.01
+# Largest errors of the solutions, in posterior standard deviations. log p(y) is off by half their
+# square, which may grow in proportion to the number of modes, as the probes' scatter does.
+TOLERANCE, _TOLERATED_MODES = 0.05, 10_000
+# ... of solutions of which only averages over all modes count, per root of the number of modes.
+PROBE_TOLERANCE = 0.01
 # Hyperparameters that need more are not worth it: the lattice does not suit them.
 _MOST_ITERATIONS = 200
 
@@ -111,7 +113,7 @@ class IterativeObjective:
         self._num_probes = num_probes
         self._seed = seed
         self._last: NDArray[np.complex128] | None = None
-        self._like: SpatialPreconditioner | None = None
+        self._like: Preconditioner | None = None
         self._scale_slots = _scale_entries(kernel, self.slots)
 
     def kernel_at(self, vector: NDArray[np.float64]) -> Kernel:
@@ -161,7 +163,8 @@ class IterativeObjective:
         probes = self._probes(model)
         right, posterior_of = right_hand_sides(model, self.statistics, self.mean)
         batch = np.concatenate([right, probes.right])
-        tolerance = np.full(len(batch), TOLERANCE)
+        growth = np.sqrt(max(grid.size / _TOLERATED_MODES, 1.0))
+        tolerance = np.full(len(batch), TOLERANCE * growth)
         tolerance[len(right) :] = PROBE_TOLERANCE * np.sqrt(grid.size)
         start = np.zeros_like(batch)
         if self._last is not None and len(self._last) == len(right):

@@ -19,8 +19,12 @@ from orthogp.inference.iterative_posterior import IterativePosterior
 from orthogp.inference.lattice_choice import LatticeChoice, choose_lattice
 from orthogp.inference.lattice_model import Model, ModePosterior, right_hand_sides
 from orthogp.inference.lattice_system import LatticeSystem
-from orthogp.inference.limits import names_at_limit, parameter_limits
-from orthogp.inference.preconditioner import VARIANCES, SpatialPreconditioner
+from orthogp.inference.limits import names_at_limit, parameter_limits, within_limits
+from orthogp.inference.preconditioner import (
+    VARIANCES,
+    EvenPreconditioner,
+    choose_preconditioner,
+)
 from orthogp.inference.progress import Progress
 from orthogp.inference.scoring import Scored, score
 from orthogp.inference.settings import FitSettings, Start
@@ -31,10 +35,11 @@ from orthogp.statistics.nufft import TOLERANCE
 
 # The noise variance is kept above this, relative to that of the targets.
 _NOISE_FLOOR = 1e-8
-# The largest error of the posterior mean, in posterior standard deviations.
+# The largest error of the posterior mean, in posterior standard deviations; with the diagonal
+# preconditioner its root mean square over the modes.
 _FINAL_TOLERANCE = 0.01
 # Lengthscales may grow until the wrapped prior is off by this much; then comes a longer period.
-_ROOM = 0.25
+_ROOM = 0.6
 # Evaluations on one lattice after the other: each is chosen for what the last has learned, until
 # learning has settled on a number of modes that it does not move by a factor.
 _EVALUATIONS, _OUTGROWN = (2, 3, 10), 1.5
@@ -228,9 +233,11 @@ class IterativeFitter:
             )
             return evidence
 
+        vector = objective.vector(start.kernel, start.noise_variance)
+        lattice = objective.density.lattice
         return score(
             evaluate,
-            objective.vector(start.kernel, start.noise_variance),
+            within_limits(start.kernel, objective.slots, vector, lower, upper, lattice),
             lower,
             upper,
             max_evaluations=max_evaluations,
@@ -251,7 +258,9 @@ class IterativeFitter:
         self._progress.say("solving for the posterior")
         model = Model.build(objective.density, self._mean, kernel, noise, reach=VARIANCES)
         right, posterior_of = right_hand_sides(model, statistics, self._mean)
-        solution = solve(model.system, model.preconditioner, right, tolerance=_FINAL_TOLERANCE)
+        solution = solve(
+            model.system, model.preconditioner, right, tolerance=_final_tolerance(model)
+        )
         modes = posterior_of(solution.x, solution.residual)
         variance = self._variance(model)
         elbo, upper = self._bounds(model, objective, modes, evidence)
@@ -338,10 +347,10 @@ class IterativeFitter:
         alpha = noise + trace
         system = LatticeSystem(objective.density, model.masses, alpha)
         relaxed = Model(
-            model.kernel, noise, model.masses, trace, system, SpatialPreconditioner(system)
+            model.kernel, noise, model.masses, trace, system, choose_preconditioner(system)
         )
         right, posterior_of = right_hand_sides(relaxed, statistics, self._mean)
-        solution = solve(system, relaxed.preconditioner, right, tolerance=_FINAL_TOLERANCE)
+        solution = solve(system, relaxed.preconditioner, right, tolerance=_final_tolerance(relaxed))
         explained = float(np.sum(posterior_of(solution.x, solution.residual).explained))
         upper = Bound(
             data_fit=-0.5 * (total / alpha - explained),
@@ -350,6 +359,12 @@ class IterativeFitter:
             trace=0.0,
         )
         return lower, upper
+
+
+def _final_tolerance(model: Model) -> float:
+    if isinstance(model.preconditioner, EvenPreconditioner):
+        return _FINAL_TOLERANCE * float(np.sqrt(model.system.grid.size))
+    return _FINAL_TOLERANCE
 
 
 def _num_probes(num_modes: int) -> int:

@@ -19,10 +19,12 @@ from orthogp.statistics import FrequencyLattice
 # columns: along a line modes cost little.
 _RESOLVED = {1: 0.02, 2: 0.25, 3: 0.25}
 # The most modes by number of columns, and for each row.
-_MOST_MODES = {1: 2_200_000, 2: 260_000, 3: 2_000_000}
-_MODES_PER_ROW = {1: 4.0, 2: 1.0, 3: 1.0}
-# How much longer than the data the period may be: what the wrap tolerance asks for, up to this.
+_MOST_MODES = {1: 2_200_000, 2: 260_000, 3: 150_000}
+_MODES_PER_ROW = {1: 4.0, 2: 1.0, 3: 0.3}
+# How much longer than the data the period may be: what the wrap tolerance asks for, up to this, and
+# less where modes are short, since resolution is then worth more.
 _LONGEST_PERIOD = {1: 4.0, 2: 1.5, 3: 1.35}
+_TIGHT_PERIOD = {1: 4.0, 2: 1.2, 3: 1.2}
 _SHORTEST_PERIOD = 1.15
 # Bytes for each mode, measured: solutions, directions and images, their values on a grid of twice
 # the points in every direction, and the factor.
@@ -67,26 +69,28 @@ def choose_lattice(
     """
     num_dims = len(width)
     needed = required_period(kernel, width, wrap_tolerance)
-    period = np.clip(needed, _SHORTEST_PERIOD * width, _LONGEST_PERIOD[num_dims] * width)
-    spacing = 2 * np.pi / period
-    density = count * float(np.prod(period / width)) / noise_variance
-    most = _MOST_MODES[num_dims]
-    reach = np.array(
-        [_last_resolved(kernel, spacing, axis, density, 4 * most) for axis in range(num_dims)]
-    )
-    wanted = float(np.prod(2 * reach + 1))
-    by_rows = max(_MODES_PER_ROW[num_dims] * count * float(np.prod(period / width)), _FEWEST_MODES)
-    limits = {"the most that the solver takes": float(most), "the number of rows": by_rows}
-    if max_memory is not None:
-        limits["max_memory"] = max_memory / _BYTES_PER_MODE[num_dims]
-    if max_modes is not None:
-        limits["what was asked for"] = max_modes
-    limited_by = min(limits, key=limits.__getitem__)
-    if max_memory is not None and limits["max_memory"] < _FEWEST_MODES:
+    if max_memory is not None and max_memory / _BYTES_PER_MODE[num_dims] < _FEWEST_MODES:
         raise InputError(
             f"max_memory = {max_memory:.3g} bytes is too little for any model: give at least "
             f"{_FEWEST_MODES * _BYTES_PER_MODE[num_dims]:.0f}."
         )
+    for longest in (_LONGEST_PERIOD[num_dims], _TIGHT_PERIOD[num_dims]):
+        period = np.clip(needed, _SHORTEST_PERIOD * width, longest * width)
+        spacing = 2 * np.pi / period
+        rows = count * float(np.prod(period / width))
+        reach = _resolved(kernel, spacing, rows / noise_variance)
+        wanted = float(np.prod(2 * reach + 1))
+        limits = {
+            "the most that the solver takes": float(_MOST_MODES[num_dims]),
+            "the number of rows": max(_MODES_PER_ROW[num_dims] * rows, _FEWEST_MODES),
+        }
+        if max_memory is not None:
+            limits["max_memory"] = max_memory / _BYTES_PER_MODE[num_dims]
+        if max_modes is not None:
+            limits["what was asked for"] = max_modes
+        limited_by = min(limits, key=limits.__getitem__)
+        if wanted <= limits[limited_by]:
+            break
     extents = reach
     if wanted > limits[limited_by]:
         extents = _shrunk(reach, limits[limited_by])
@@ -97,16 +101,20 @@ def choose_lattice(
     return LatticeChoice(lattice, int(np.prod(2 * fast + 1)), int(min(wanted, 1e15)), limited_by)
 
 
-def _last_resolved(
-    kernel: Kernel, spacing: NDArray[np.float64], axis: int, density: float, most: int
-) -> int:
-    """Return the last index along an axis at which the data still have a say."""
+def _resolved(kernel: Kernel, spacing: NDArray[np.float64], density: float) -> NDArray[np.int64]:
+    """Return the last index along each axis at which the data still have a say."""
+    num_dims = len(spacing)
+    most = 4 * _MOST_MODES[num_dims]
     steps = np.unique(np.geomspace(1, most, 400).astype(np.int64))
-    indices = np.zeros((len(steps), len(spacing)), dtype=np.int64)
-    indices[:, axis] = steps
-    masses = lattice_masses(kernel, FrequencyLattice(spacing, most), indices)
-    above = np.flatnonzero(density * masses > _RESOLVED[len(spacing)])
-    return int(steps[above[-1]]) if len(above) else 1
+    reach = np.ones(num_dims, dtype=np.int64)
+    for axis in range(num_dims):
+        indices = np.zeros((len(steps), num_dims), dtype=np.int64)
+        indices[:, axis] = steps
+        masses = lattice_masses(kernel, FrequencyLattice(spacing, most), indices)
+        above = np.flatnonzero(density * masses > _RESOLVED[num_dims])
+        if len(above):
+            reach[axis] = steps[above[-1]]
+    return reach
 
 
 def _shrunk(reach: NDArray[np.int64], most: float) -> NDArray[np.int64]:

@@ -23,7 +23,7 @@ from orthogp.features.base import prior_variance
 from orthogp.inference.lattice_system import DataDensity, LatticeSystem
 from orthogp.inference.mode_grid import ModeGrid
 from orthogp.inference.mode_masses import grid_masses, with_offset
-from orthogp.inference.preconditioner import SOLVING, SpatialPreconditioner
+from orthogp.inference.preconditioner import SOLVING, Preconditioner, choose_preconditioner
 from orthogp.kernels import Kernel
 from orthogp.statistics import FourierStatistics
 from orthogp.statistics.nufft import TOLERANCE
@@ -41,7 +41,7 @@ class Model:
     unresolved : float
         d, the prior variance of the modes beyond the lattice.
     system : LatticeSystem
-    preconditioner : SpatialPreconditioner
+    preconditioner : SpatialPreconditioner or EvenPreconditioner
     """
 
     kernel: Kernel
@@ -49,7 +49,7 @@ class Model:
     masses: NDArray[np.float64]
     unresolved: float
     system: LatticeSystem
-    preconditioner: SpatialPreconditioner
+    preconditioner: Preconditioner
 
     @classmethod
     def build(
@@ -58,7 +58,7 @@ class Model:
         mean: MeanPrior,
         kernel: Kernel,
         noise_variance: float,
-        like: SpatialPreconditioner | None = None,
+        like: Preconditioner | None = None,
         *,
         reach: float = SOLVING,
     ) -> Model:
@@ -79,7 +79,7 @@ class Model:
             masses,
             unresolved,
             system,
-            SpatialPreconditioner(system, like, reach=reach),
+            choose_preconditioner(system, like, reach=reach),
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from orthogp.inference.parameters import Slot, pack
+from orthogp.inference.parameters import Slot, pack, unpack
 from orthogp.inference.wrapping import lengthscale_limits
 from orthogp.kernels import Kernel
 from orthogp.statistics import FrequencyLattice
@@ -53,6 +53,40 @@ def parameter_limits(
     lower.append(np.log([noise_floor]))
     upper.append(np.log([1e3]))
     return np.concatenate(lower), np.concatenate(upper)
+
+
+def within_limits(
+    kernel: Kernel,
+    slots: tuple[Slot, ...],
+    vector: NDArray[np.float64],
+    lower: NDArray[np.float64],
+    upper: NDArray[np.float64],
+    lattice: FrequencyLattice,
+) -> NDArray[np.float64]:
+    """Return a vector moved within limits, with the same prior at the lattice's ends.
+
+    A shorter lengthscale alone would make functions rougher, where data are dense and know better:
+    the variance of the primitive that prevails at the highest frequencies is scaled so that its
+    spectral density there stays.
+    """
+    clipped = np.clip(vector, lower, upper)
+    if np.array_equal(clipped, vector):
+        return vector
+    omega = lattice.spacing * lattice.extent
+    before, after = (unpack(kernel, slots, part[:-1]) for part in (vector, clipped))
+    primitives = [primitive for primitive, _ in after.primitives()]
+    old, new = (
+        [
+            float(primitive.spectral_density(omega if dims is None else omega[list(dims)]))
+            for primitive, dims in whole.primitives()
+        ]
+        for whole in (before, after)
+    )
+    roughest = int(np.argmax(old))
+    if old[roughest] > 0 and new[roughest] > 0:
+        primitives[roughest] = primitives[roughest].scaled(old[roughest] / new[roughest])
+    moved = np.append(pack(after.with_primitives(iter(primitives)), slots), clipped[-1])
+    return np.clip(moved, lower, upper)
 
 
 def names_at_limit(

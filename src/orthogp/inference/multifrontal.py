@@ -7,10 +7,11 @@ and those around it (its front):
     [F₁₁ F₂₁ᵀ]    L₁₁L₁₁ᵀ = F₁₁,  L₂₁ = F₂₁L₁₁⁻ᵀ,  and F₂₂ − L₂₁L₂₁ᵀ goes on to the next larger part
     [F₂₁ F₂₂ ]
 
-All the work is matrix products of LAPACK and BLAS: for several right-hand sides at once solves are
-limited by memory, not by indices. Therefore the blocks are kept in single precision, which is ample
-for a preconditioner; they are computed in double. The entries of the inverse on the fronts, its
-diagonal among them, come from the same blocks in the opposite order.
+Fronts of one height do not depend on each other. Those of similar size are kept as one stack of
+W = [L₁₁⁻¹; L₂₁L₁₁⁻¹], so that a solve is two products with every stack, limited by memory and not
+by indices. Therefore stacks are in single precision, which is ample for a preconditioner; they are
+computed in double. The entries of the inverse on the fronts, its diagonal among them, come from the
+same blocks in the opposite order.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ potrf, trtri = get_lapack_funcs(("potrf", "trtri"), dtype=np.float64)
 
 # Parts of at most so many points are not split: smaller ones drown in overhead.
 _LEAF = 160
+# Fronts of one stack have numbers of points that differ by at most this share.
+_PADDING = 0.2
 
 
 class _Front(NamedTuple):
@@ -40,11 +43,23 @@ class _Front(NamedTuple):
     places: tuple[NDArray[np.int64], ...]
 
 
+class _Stack(NamedTuple):
+    """Fronts that are solved with at once, padded with the place after the last point."""
+
+    fronts: tuple[int, ...]
+    own: NDArray[np.int64]
+    around: NDArray[np.int64]
+    #: The places around them, each once, and the matrix that adds up what goes there.
+    targets: NDArray[np.int64]
+    gather: scipy.sparse.csr_array
+
+
 class Plan(NamedTuple):
-    """An order of the points, and the fronts in which they are eliminated."""
+    """An order of the points, the fronts in which they are eliminated, and stacks of these."""
 
     order: NDArray[np.int64]
     fronts: tuple[_Front, ...]
+    stacks: tuple[_Stack, ...]
 
 
 class GridFactor:
@@ -61,48 +76,57 @@ class GridFactor:
 
     def __init__(self, matrix: scipy.sparse.csr_array, points: tuple[int, ...], reach: int) -> None:
         self._plan = plan(points, reach)
-        order, fronts = self._plan
+        order, fronts, stacks = self._plan
         permuted = scipy.sparse.csr_array(matrix)[order][:, order]
         indptr, indices, data = permuted.indptr, permuted.indices, permuted.data
         row_of = np.repeat(np.arange(len(order)), np.diff(indptr))
-        #: L₁₁⁻¹ and L₂₁ of each front.
-        self._blocks: list[tuple[NDArray[np.float32], NDArray[np.float32]]] = []
+        #: W of each stack, (fronts, own + around, own).
+        self._blocks: list[NDArray[np.float32]] = []
         updates: dict[int, NDArray[np.float64]] = {}
         log_determinant = 0.0
-        for number, front in enumerate(fronts):
-            own = front.last - front.first
-            F = np.zeros((own + len(front.around),) * 2)
-            part = slice(indptr[front.first], indptr[front.last])
-            columns = indices[part]
-            later = columns >= front.first
-            place = _places(columns[later], front.first, front.last, front.around)
-            F[place, row_of[part][later] - front.first] = data[part][later]
-            for child, places in zip(front.children, front.places, strict=True):
-                F[places[:, None], places] += updates.pop(child)
-            corner, info = potrf(F[:own, :own], lower=1, clean=1)
-            if info != 0:
-                raise np.linalg.LinAlgError("The grid's matrix is not positive definite.")
-            log_determinant += 2 * float(np.sum(np.log(np.diag(corner))))
-            inverse = np.ascontiguousarray(trtri(corner, lower=1)[0])
-            below = F[own:, :own] @ inverse.T
-            updates[number] = F[own:, own:] - below @ below.T
-            self._blocks.append((inverse.astype(np.float32), below.astype(np.float32)))
+        for stack in stacks:
+            size, around = stack.own.shape[1], stack.around.shape[1]
+            W = np.zeros((len(stack.fronts), size + around, size), dtype=np.float32)
+            for i, number in enumerate(stack.fronts):
+                front = fronts[number]
+                own = front.last - front.first
+                F = np.zeros((own + len(front.around),) * 2)
+                part = slice(indptr[front.first], indptr[front.last])
+                columns = indices[part]
+                later = columns >= front.first
+                place = _places(columns[later], front.first, front.last, front.around)
+                F[place, row_of[part][later] - front.first] = data[part][later]
+                for child, places in zip(front.children, front.places, strict=True):
+                    F[places[:, None], places] += updates.pop(child)
+                corner, info = potrf(F[:own, :own], lower=1, clean=1)
+                if info != 0:
+                    raise np.linalg.LinAlgError("The grid's matrix is not positive definite.")
+                log_determinant += 2 * float(np.sum(np.log(np.diag(corner))))
+                inverse = np.ascontiguousarray(trtri(corner, lower=1)[0])
+                below = F[own:, :own] @ inverse.T
+                updates[number] = F[own:, own:] - below @ below.T
+                W[i, :own, :own] = inverse
+                W[i, size : size + len(front.around), :own] = below @ inverse
+            self._blocks.append(W)
         self.log_determinant = log_determinant
 
     def solve(self, columns: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return M⁻¹ c for each column, (n, c)."""
-        x = columns[self._plan.order].astype(np.float32)
-        for front, (inverse, below) in zip(self._plan.fronts, self._blocks, strict=True):
-            own = x[front.first : front.last]
-            own[:] = inverse @ own
-            x[front.around] -= below @ own
-        for front, (inverse, below) in zip(
-            reversed(self._plan.fronts), reversed(self._blocks), strict=True
-        ):
-            own = x[front.first : front.last]
-            own[:] = inverse.T @ (own - below.T @ x[front.around])
+        order, _, stacks = self._plan
+        num = columns.shape[1]
+        # The place that pads the stacks comes last.
+        x = np.zeros((len(order) + 1, num), dtype=np.float32)
+        x[:-1] = columns[order]
+        for stack, W in zip(stacks, self._blocks, strict=True):
+            size = stack.own.shape[1]
+            out = W @ x[stack.own]
+            x[stack.own] = out[:, :size]
+            x[stack.targets] -= stack.gather @ out[:, size:].reshape(-1, num)
+        for stack, W in zip(reversed(stacks), reversed(self._blocks), strict=True):
+            right = np.concatenate([x[stack.own], -x[stack.around]], axis=1)
+            x[stack.own] = W.transpose(0, 2, 1) @ right
         out = np.empty(columns.shape)
-        out[self._plan.order] = x
+        out[order] = x[:-1]
         return out
 
     def inverse_diagonal(self) -> NDArray[np.float64]:
@@ -112,22 +136,23 @@ class GridFactor:
 
             Z₂₁ = −Z₂₂X,   Z₁₁ = L₁₁⁻ᵀL₁₁⁻¹ − XᵀZ₂₁
         """
-        order, fronts = self._plan
+        order, fronts, stacks = self._plan
         diagonal = np.empty(len(order))
         waiting: dict[int, NDArray[np.float64]] = {len(fronts) - 1: np.empty((0, 0))}
-        for number in range(len(fronts) - 1, -1, -1):
-            front = fronts[number]
-            inverse, below = (block.astype(np.float64) for block in self._blocks[number])
-            own, around = front.last - front.first, len(front.around)
-            Z = np.empty((own + around,) * 2)
-            Z[own:, own:] = waiting.pop(number)
-            X = below @ inverse
-            Z[own:, :own] = -Z[own:, own:] @ X
-            Z[:own, own:] = Z[own:, :own].T
-            Z[:own, :own] = inverse.T @ inverse - X.T @ Z[own:, :own]
-            diagonal[order[front.first : front.last]] = np.diag(Z)[:own]
-            for child, places in zip(front.children, front.places, strict=True):
-                waiting[child] = Z[places[:, None], places]
+        for stack, W in zip(reversed(stacks), reversed(self._blocks), strict=True):
+            for i, number in enumerate(stack.fronts):
+                front = fronts[number]
+                own, around = front.last - front.first, len(front.around)
+                inverse = W[i, :own, :own].astype(np.float64)
+                X = W[i, stack.own.shape[1] :, :own][:around].astype(np.float64)
+                Z = np.empty((own + around,) * 2)
+                Z[own:, own:] = waiting.pop(number)
+                Z[own:, :own] = -Z[own:, own:] @ X
+                Z[:own, own:] = Z[own:, :own].T
+                Z[:own, :own] = inverse.T @ inverse - X.T @ Z[own:, :own]
+                diagonal[order[front.first : front.last]] = np.diag(Z)[:own]
+                for child, places in zip(front.children, front.places, strict=True):
+                    waiting[child] = Z[places[:, None], places]
         return diagonal
 
 
@@ -172,7 +197,44 @@ def plan(points: tuple[int, ...], reach: int) -> Plan:
         places = tuple(_places(fronts[c].around, first, last, around) for c in children)
         fronts.append(_Front(first, last, around, children, places))
         first = last
-    return Plan(order, tuple(fronts))
+    return Plan(order, tuple(fronts), _stacks(fronts))
+
+
+def _stacks(fronts: list[_Front]) -> tuple[_Stack, ...]:
+    """Return the fronts by height, each height in stacks of similar size."""
+    height: list[int] = []
+    for front in fronts:
+        height.append(1 + max((height[child] for child in front.children), default=-1))
+    size = [front.last - front.first + len(front.around) for front in fronts]
+    queue = sorted(range(len(fronts)), key=lambda i: (height[i], -size[i]))
+    stacks, first = [], 0
+    for i, number in enumerate(queue):
+        leader = queue[first]
+        if height[number] > height[leader] or size[number] < (1 - _PADDING) * size[leader]:
+            stacks.append(_stack(fronts, queue[first:i]))
+            first = i
+    stacks.append(_stack(fronts, queue[first:]))
+    return tuple(stacks)
+
+
+def _stack(fronts: list[_Front], numbers: list[int]) -> _Stack:
+    num_points = fronts[-1].last
+    own = _padded([np.arange(fronts[i].first, fronts[i].last) for i in numbers], num_points)
+    around = _padded([fronts[i].around for i in numbers], num_points)
+    targets, place = np.unique(around, return_inverse=True)
+    ones = np.ones(around.size, dtype=np.float32)
+    shape = (len(targets), around.size)
+    where = (place.ravel(), np.arange(around.size))
+    gather = scipy.sparse.csr_array((ones, where), shape=shape)
+    return _Stack(tuple(numbers), own, around, targets, gather)
+
+
+def _padded(rows: list[NDArray[np.int64]], filler: int) -> NDArray[np.int64]:
+    """Return rows of different lengths as one array."""
+    out = np.full((len(rows), max(map(len, rows))), filler)
+    for line, row in zip(out, rows, strict=True):
+        line[: len(row)] = row
+    return out
 
 
 def _neighbours(points: tuple[int, ...], reach: int):

@@ -14,6 +14,10 @@ beyond the grid the prior has the say:
 
 (F the unitary Fourier transform, q = Σ_j c_j λ^j, ρ the typical density/σ²), in the whitened
 coordinates of `LatticeSystem`.
+
+In three columns a grid that is fine enough often has too many points to be factorised, or so few
+along one axis that gaps between data are lost in it. There the last line serves for all modes:
+P = 1 + N s/σ², which is exact for evenly spread data.
 """
 
 from __future__ import annotations
@@ -36,11 +40,14 @@ _MOST_POINTS = {
     2: (260_000, 260_000, 40_000, 15_000),
     3: (60_000, 8_000),
 }
+_ROUNDED_UP = 1.3
 #: The grid ends where the data's say has fallen to this much of the prior's: for solving, and for
 #: variances, which want finer cells.
 SOLVING, VARIANCES = 0.25, 0.04
 # A fit whose logarithm is off by so much on average is good enough.
 _GOOD_FIT = 0.1
+# In three columns, fewer points along an axis than this do not show where data end.
+_FEWEST_POINTS = 24
 
 
 class SpatialPreconditioner:
@@ -76,7 +83,9 @@ class SpatialPreconditioner:
         self._density = density
         inner = self.outer.extract(masses, self.grid)
         symbol = self._laplacian_symbol()
-        powers = sum(self.grid.size <= most for most in _MOST_POINTS[self.grid.num_dims])
+        limits = _MOST_POINTS[self.grid.num_dims]
+        # Extents are rounded up, to such as transform fast.
+        powers = max(sum(self.grid.size <= _ROUNDED_UP * most for most in limits), 1)
         self.coefficients = _fit_polynomial(symbol, inner, powers)
         self._symbol = np.polynomial.polynomial.polyval(symbol, self.coefficients)
         self._correction = np.sqrt((self._symbol + typical) / (1 + typical * inner))
@@ -168,6 +177,68 @@ class SpatialPreconditioner:
         return scipy.sparse.csr_array(matrix), points, max(len(self.coefficients) - 1, 1)
 
 
+class EvenPreconditioner:
+    """P = 1 + N s/σ², a diagonal; see the module's docstring.
+
+    Parameters
+    ----------
+    system : LatticeSystem
+    """
+
+    def __init__(self, system: LatticeSystem) -> None:
+        self.outer = system.grid
+        points = _limited(np.array(self.outer.extent), _MOST_POINTS[self.outer.num_dims][0])
+        #: Where variances are wanted.
+        self.grid = ModeGrid(tuple(int(k) for k in points), self.outer.num_threads)
+        self.typical_density = _typical_density(system)
+        mean_density = system.density.count / system.noise_variance
+        self.others = 1 + mean_density * system.masses
+        self.log_determinant = self.outer.total(np.log(self.others))
+        self._density = system.density.smoothed(self.grid.points) / system.noise_variance
+        self._masses = self.outer.extract(system.masses, self.grid)
+
+    def solve(self, vectors: NDArray[np.complex128]) -> NDArray[np.complex128]:
+        """Return P⁻¹ v for each vector of a batch."""
+        return vectors / self.others
+
+    def sample(self, noise: PreconditionerNoise) -> NDArray[np.complex128]:
+        """Return vectors with covariance P, from noise that does not depend on P."""
+        return noise.modes * np.sqrt(self.others)
+
+    def noise(self, rng: np.random.Generator, num: int) -> PreconditionerNoise:
+        """Return noise for `sample`."""
+        return PreconditionerNoise(self.outer.noise(rng, num), np.empty((num, 0)))
+
+    def companions(self, noise: PreconditionerNoise) -> None:
+        """Return `None`: no field of known variance goes with a sample."""
+
+    def inverse_diagonal(self) -> NDArray[np.float64]:
+        """Return the variance where data of the local density were spread evenly, on the points."""
+        table = np.append(0.0, np.geomspace(1e-6, 1.0, 60)) * self._density.max()
+        left = [self.grid.total(self._masses / (1 + rho * self._masses)) for rho in table]
+        variance = np.exp(np.interp(self._density, table, np.log(left)))
+        return variance / self.grid.size
+
+
+Preconditioner = SpatialPreconditioner | EvenPreconditioner
+
+
+def choose_preconditioner(
+    system: LatticeSystem, like: Preconditioner | None = None, *, reach: float = SOLVING
+) -> Preconditioner:
+    """Return the preconditioner that suits a system, of the same kind as another one if given."""
+    if like is None:
+        if system.grid.num_dims == 3:
+            ends, _ = _ends(system, reach)
+            points = 2 * ends + 1
+            if np.prod(points) > _MOST_POINTS[3][0] or points.min() < _FEWEST_POINTS:
+                return EvenPreconditioner(system)
+        return SpatialPreconditioner(system, reach=reach)
+    if isinstance(like, EvenPreconditioner):
+        return EvenPreconditioner(system)
+    return SpatialPreconditioner(system, like, reach=reach)
+
+
 class PreconditionerNoise:
     """White noise on the modes and on the grid's points."""
 
@@ -176,13 +247,15 @@ class PreconditionerNoise:
         self.points = points
 
 
-def _choose_extent(
-    system: LatticeSystem, reach: float
-) -> tuple[tuple[int, ...], NDArray[np.float64]]:
-    """Return the grid's extent and the transition t*_d along each axis."""
-    grid = system.grid
-    coarse = system.density.smoothed(tuple(min(2 * k + 1, 63) for k in grid.extent))
-    density = float(np.sum(coarse**2) / np.sum(coarse)) / system.noise_variance
+def _typical_density(system: LatticeSystem) -> float:
+    """Return the density/σ² that a row sees on average."""
+    coarse = system.density.smoothed(tuple(min(2 * k + 1, 63) for k in system.grid.extent))
+    return float(np.sum(coarse**2) / np.sum(coarse)) / system.noise_variance
+
+
+def _ends(system: LatticeSystem, reach: float) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Return where along each axis the data's say has fallen to `reach`, and the transition t*."""
+    grid, density = system.grid, _typical_density(system)
     ends, transitions = [], []
     for axis in range(grid.num_dims):
         where: list = [0] * grid.num_dims
@@ -191,15 +264,28 @@ def _choose_extent(
         transitions.append(_crossing(along, 1.0))
         ends.append(_crossing(along, reach))
     extent = np.minimum(np.ceil(ends).astype(int), grid.extent)
-    extent = np.maximum(extent, np.minimum(grid.extent, 4))
+    return np.maximum(extent, np.minimum(grid.extent, 4)), np.array(transitions)
+
+
+def _choose_extent(
+    system: LatticeSystem, reach: float
+) -> tuple[tuple[int, ...], NDArray[np.float64]]:
+    """Return the grid's extent and the transition t*_d along each axis."""
+    grid = system.grid
+    ends, transitions = _ends(system, reach)
     # For variances the grid is not so fine that it would cost the second power.
-    most = _MOST_POINTS[grid.num_dims][min(int(reach < SOLVING), grid.num_dims - 1)]
-    if grid.num_dims == 3:
-        most = _MOST_POINTS[3][0]
+    limits = _MOST_POINTS[grid.num_dims]
+    most = limits[min(int(reach < SOLVING), grid.num_dims - 1) if grid.num_dims < 3 else 0]
+    extent = _limited(ends, most)
+    fast = [min(fast_extent(int(k)), outer) for k, outer in zip(extent, grid.extent, strict=True)]
+    return tuple(fast), transitions
+
+
+def _limited(extent: NDArray[np.int64], most: int) -> NDArray[np.int64]:
+    """Return an extent in about the same proportions with at most so many points."""
     while np.prod(2 * extent + 1) > most:
         extent = np.maximum((extent * 0.95).astype(int), 1)
-    fast = [min(fast_extent(int(k)), outer) for k, outer in zip(extent, grid.extent, strict=True)]
-    return tuple(fast), np.array(transitions)
+    return extent
 
 
 def _crossing(falling: NDArray[np.float64], level: float) -> float:

@@ -38,17 +38,23 @@ _GROUPS = 4
 
 @dataclass(frozen=True)
 class Draws:
-    """Draws of the whitened modes, (s, …), and what the preconditioner makes of their noise."""
+    """Draws of the whitened modes, (s, …), and what the preconditioner makes of their noise.
+
+    No preconditioner but the spatial one makes anything of it.
+    """
 
     modes: NDArray[np.complex128]
-    companions: NDArray[np.float64]
+    companions: NDArray[np.float64] | None
     converged: bool
 
     def with_more(self, others: Draws) -> Draws:
         """Return these draws and others."""
+        companions = None
+        if self.companions is not None and others.companions is not None:
+            companions = np.concatenate([self.companions, others.companions])
         return Draws(
             np.concatenate([self.modes, others.modes]),
-            np.concatenate([self.companions, others.companions]),
+            companions,
             self.converged and others.converged,
         )
 
@@ -82,8 +88,12 @@ def draw_modes(
             for weight, vector in zip(weights * scale * signs, solution.basis, strict=False):
                 modes[i] += weight * vector[i]
         draws.append(modes)
-        companions.append(model.preconditioner.companions(noise))
-    return Draws(np.concatenate(draws), np.concatenate(companions), converged)
+        companion = model.preconditioner.companions(noise)
+        if companion is not None:
+            companions.append(companion)
+    return Draws(
+        np.concatenate(draws), np.concatenate(companions) if companions else None, converged
+    )
 
 
 @dataclass(frozen=True)
@@ -113,13 +123,16 @@ class VarianceField:
         known = preconditioner.inverse_diagonal()
         inner = outer.extract(draws.modes * model.system.amplitudes, grid)
         draw = grid.to_points(inner) / np.sqrt(known)
-        companion = draws.companions / np.sqrt(known)
+        companion = None if draws.companions is None else draws.companions / np.sqrt(known)
         ratio = _regressed(draw, companion)
         others = model.masses / preconditioner.others
         beyond = outer.total(others) - grid.total(outer.extract(others, grid))
         # Unitary transforms: values of functions are those on the grid times √n.
         inside = known * ratio * grid.size
-        groups = [_regressed(draw[i::_GROUPS], companion[i::_GROUPS]) for i in range(_GROUPS)]
+        groups = [
+            _regressed(draw[i::_GROUPS], None if companion is None else companion[i::_GROUPS])
+            for i in range(_GROUPS)
+        ]
         sampling = np.std(groups, axis=0, ddof=1) / np.sqrt(_GROUPS) / ratio
         sampling *= inside / (inside + beyond)
         logs = np.log(inside + beyond)
@@ -145,9 +158,13 @@ def _spline_error(logs: NDArray[np.float64]) -> float:
     return float(np.sqrt(np.mean(missed[inner] ** 2))) / 2
 
 
-def _regressed(draws: NDArray[np.float64], companions: NDArray[np.float64]) -> NDArray[np.float64]:
+def _regressed(
+    draws: NDArray[np.float64], companions: NDArray[np.float64] | None
+) -> NDArray[np.float64]:
     """Return r + β², the variance of `draws` if that of `companions` is one, at every point."""
     num = len(draws)
+    if companions is None:
+        return gaussian_filter(np.mean(draws**2, axis=0), _WIDTH, mode="wrap")
 
     def mean(products: NDArray[np.float64]) -> NDArray[np.float64]:
         return gaussian_filter(products.mean(axis=0), _WIDTH, mode="wrap")

@@ -30,9 +30,9 @@ from jaxtyping import Float
 from orthogp.errors import KernelError, check_positive
 from orthogp.precision import AnyArray
 
-# Images summed on each side when a kernel is wrapped. The period is always so long that k has
-# fallen below the wrap tolerance after one image; the second brings it to rounding.
-NUM_IMAGES = 2
+# Images summed on each side when a kernel is wrapped, by number of columns. With many features the
+# period may be as short as a lengthscale, and all but the last digits of k(0) come from them.
+NUM_IMAGES = {1: 16, 2: 8, 3: 4}
 
 
 class Kernel(eqx.Module):
@@ -77,7 +77,8 @@ class Kernel(eqx.Module):
         self, lag: Float[AnyArray, " d"], period: Float[AnyArray, " d"]
     ) -> Float[AnyArray, ""]:
         """Return Σ_{j≠0} k(τ + jP), what wrapping adds to k(τ)."""
-        shifts = range(-NUM_IMAGES, NUM_IMAGES + 1)
+        most = NUM_IMAGES[lag.shape[0]]
+        shifts = range(-most, most + 1)
         images = np.array([j for j in itertools.product(shifts, repeat=lag.shape[0]) if any(j)])
         return jnp.sum(jax.vmap(lambda j: self.k(lag + j * period))(jnp.asarray(images, float)))
 

@@ -161,7 +161,9 @@ class SpectralKernel(Kernel):
         nodes = self._NODE_SPACING * (jnp.arange(self._NUM_NODES) + 0.5)
         values = eqx.filter_vmap(self.density)(nodes[:, None])
         quadrature = 2 * self._NODE_SPACING * jnp.sum(values * jnp.cos(nodes * z[0]))
-        return self.variance * jnp.where(z[0] == 0, 1.0, quadrature)
+        # Beyond half of its period the rule would rise again.
+        beyond = jnp.abs(z[0]) > jnp.pi / self._NODE_SPACING
+        return self.variance * jnp.where(z[0] == 0, 1.0, jnp.where(beyond, 0.0, quadrature))
 
     def spectral_density(self, omega: Float[AnyArray, " d"]) -> Float[AnyArray, ""]:
         """Return v ∏ℓ_d s(ℓ∘ω)."""
