@@ -82,11 +82,12 @@ class IterativeFit(Fit):
 
 
 class Stage(NamedTuple):
-    """Learning on one lattice: where it ended, and the parameters that met a limit."""
+    """Learning on one lattice: where it ended, within which limits, and what met one of them."""
 
     objective: IterativeObjective
     scored: Scored
-    at_limit: tuple[str, ...]
+    limits: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None
+    at_limit: tuple[str, ...] = ()
 
 
 class IterativeFitter:
@@ -156,7 +157,7 @@ class IterativeFitter:
         if lattice is not None:
             modes = int(np.prod(2 * lattice.extent + 1))
             choice = LatticeChoice(lattice, modes, self.choose(start).wanted, "the sums at hand")
-            return self._finish(choice, *self._stage(choice, start, _EVALUATIONS[-1]))
+            return self._finish(choice, self._stage(choice, start, _EVALUATIONS[-1]))
         choice = self.choose(start)
         stage = self._stage(choice, start, _EVALUATIONS[0])
         for evaluations in _EVALUATIONS[1:]:
@@ -170,7 +171,7 @@ class IterativeFitter:
             same = stage if moved < _OUTGROWN else None
             choice = choice if same else again
             stage = self._stage(choice, start, evaluations, same)
-        return self._finish(choice, *stage)
+        return self._finish(choice, stage)
 
     def _stage(
         self,
@@ -185,14 +186,15 @@ class IterativeFitter:
         if not self._settings.learn:
             vector = objective.vector(start.kernel, start.noise_variance)
             self._evaluations += 1
-            return Stage(objective, Scored(objective.evaluate(vector, profile=False), True, 1), ())
-        lower, upper = self._limits(choice.lattice, start, objective)
+            return Stage(objective, Scored(objective.evaluate(vector, profile=False), True, 1))
+        limits = before and before.limits
+        lower, upper = limits or self._limits(choice.lattice, start, objective)
         scored = self._learned(
             objective, start, lower, upper, max_evaluations, before and before.scored.evidence
         )
         self._evaluations += scored.num_evaluations
         at_limit = names_at_limit(objective.slots, scored.evidence.vector, lower, upper)
-        return Stage(objective, scored, at_limit)
+        return Stage(objective, scored, (lower, upper), at_limit)
 
     def _objective(self, choice: LatticeChoice, start: Start) -> IterativeObjective:
         return IterativeObjective(
@@ -245,13 +247,8 @@ class IterativeFitter:
             first=first,
         )
 
-    def _finish(
-        self,
-        choice: LatticeChoice,
-        objective: IterativeObjective,
-        scored: Scored,
-        at_limit: tuple[str, ...],
-    ) -> IterativeFit:
+    def _finish(self, choice: LatticeChoice, stage: Stage) -> IterativeFit:
+        objective, scored = stage.objective, stage.scored
         evidence, statistics = scored.evidence, objective.statistics
         kernel = objective.kernel_at(evidence.vector)
         noise = float(np.exp(evidence.vector[-1]))
@@ -273,7 +270,7 @@ class IterativeFitter:
             scored,
             evidence,
             variance,
-            at_limit,
+            stage.at_limit,
             late=self._settings.late(),
             asked=self._settings.solver == "iterative",
         )
