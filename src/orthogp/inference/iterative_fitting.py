@@ -39,7 +39,7 @@ _NOISE_FLOOR = 1e-8
 # preconditioner its root mean square over the modes.
 _FINAL_TOLERANCE = 0.01
 # Lengthscales may grow until the wrapped prior is off by this much; then comes a longer period.
-_ROOM = 0.6
+_ROOM = 0.25
 # Evaluations on one lattice after the other: each is chosen for what the last has learned, until
 # learning has settled on a number of modes that it does not move by a factor.
 _EVALUATIONS, _OUTGROWN = (2, 3, 10), 1.5

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import lsq_linear
 
+from orthogp.errors import PrecisionError
 from orthogp.inference.iterative import Evidence
 
 # A step that promises fewer nats than this is the last.
@@ -51,9 +52,13 @@ def score(
         step, promised = _step(best, curvature, damping, lower, upper)
         if promised < _SETTLED:
             return Scored(best, True, used)
-        candidate = evaluate(np.clip(best.vector + step, lower, upper))
         used += 1
-        if not candidate.converged and best.converged:
+        try:
+            candidate = evaluate(np.clip(best.vector + step, lower, upper))
+        except PrecisionError:
+            # Too much prior variance for so little noise: a step too far.
+            candidate = None
+        if candidate is None or (best.converged and not candidate.converged):
             damping = max(10 * damping, 0.1)
             continue
         gain = candidate.value - best.value

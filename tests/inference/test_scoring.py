@@ -1,0 +1,76 @@
+"""Climbing the evidence by Fisher scoring, on functions whose maximum is known."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from orthogp.errors import PrecisionError
+from orthogp.inference.iterative import Evidence
+from orthogp.inference.scoring import score
+
+CURVATURE = np.array([[400.0, 90.0], [90.0, 100.0]])
+SUMMIT = np.array([0.7, -0.4])
+
+
+def evidence_at(vector, *, information=CURVATURE):
+    away = vector - SUMMIT
+    return Evidence(
+        vector=vector,
+        value=-0.5 * float(away @ CURVATURE @ away),
+        standard_error=0.0,
+        gradient=-CURVATURE @ away,
+        information=information,
+        log_determinant=0.0,
+        effective=1.0,
+        iterations=1,
+        converged=True,
+    )
+
+
+def climb(evaluate, start=(0.0, 0.0), upper=(2.0, 2.0), evaluations=30):
+    return score(
+        evaluate,
+        np.array(start),
+        np.array([-2.0, -2.0]),
+        np.array(upper),
+        max_evaluations=evaluations,
+        out_of_time=lambda: False,
+    )
+
+
+@pytest.mark.parametrize("factor", [0.2, 1.0, 5.0])
+def test_the_summit_is_found_whatever_the_information_says(factor):
+    found = climb(lambda v: evidence_at(v, information=factor * CURVATURE))
+    assert found.converged
+    assert found.evidence.value > -0.2
+
+
+def test_limits_hold():
+    found = climb(evidence_at, upper=(0.3, 2.0))
+    assert found.evidence.vector[0] <= 0.3 + 1e-9
+    # The best point of the face x₀ = 0.3.
+    best = SUMMIT[1] - CURVATURE[0, 1] / CURVATURE[1, 1] * (0.3 - SUMMIT[0])
+    assert found.evidence.vector[1] == pytest.approx(best, abs=0.05)
+
+
+def test_a_step_beyond_double_precision_is_taken_back():
+    visited = []
+
+    def evaluate(vector):
+        visited.append(vector)
+        if vector[0] > 0.5:
+            raise PrecisionError("too little noise")
+        return evidence_at(vector)
+
+    found = climb(evaluate)
+    assert any(vector[0] > 0.5 for vector in visited)
+    assert found.evidence.vector[0] <= 0.5
+    assert found.evidence.value > evidence_at(np.zeros(2)).value
+    assert found.num_evaluations == len(visited)
+
+
+def test_evaluations_are_counted_and_limited():
+    found = climb(evidence_at, evaluations=1)
+    assert found.num_evaluations == 1
+    assert not found.converged
