@@ -27,7 +27,6 @@ ONE_FILE_ONLY = {
     "matplotlib": "plots.py",
     "dask": "statistics/distributed.py",
     "pyarrow": "tables/arrow.py",
-    "safetensors": "storage/container.py",
 }
 
 FILES = sorted(ROOT.rglob("*.py"))

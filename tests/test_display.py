@@ -152,3 +152,21 @@ def test_the_text_display_stays_as_configured() -> None:
     model, _, _ = fit_curve()
     with sklearn.config_context(display="text"):
         assert "text/html" not in model._repr_mimebundle_()
+
+
+def test_looking_at_all_attributes_of_a_joint_model_finds_no_component() -> None:
+    X = np.linspace(0, 1, 30)[:, None]
+    model = GPRegressor("rbf").fit(X, np.sin(6 * X[:, 0]))
+    assert not hasattr(model, "residual_share_")
+    assert all(hasattr(model, name) or name == "residual_share_" for name in dir(model))
+
+
+def test_a_second_fit_forgets_what_was_known_of_the_first_rows() -> None:
+    X = np.linspace(0, 1, 30)[:, None]
+    model = GPRegressor("rbf").fit(X, np.sin(6 * X[:, 0]))
+    model.about_, model.diagnostics_ = {"source": "first.csv"}, None  # type: ignore[attr-defined]
+    model.partial_fit(X, np.sin(6 * X[:, 0]))
+    assert model.about_ == {"source": "first.csv"}  # type: ignore[attr-defined]
+    assert not hasattr(model, "diagnostics_")
+    model.fit(X, np.cos(6 * X[:, 0]))
+    assert not hasattr(model, "about_")

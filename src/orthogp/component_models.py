@@ -132,7 +132,12 @@ class ComponentsMixin:
     @property
     def residual_share_(self) -> Any:
         """The mean square of y less the posterior mean, relative to the variance of y."""
-        share = self._shaped(self._additive_posterior().shares.residual)
+        try:
+            posterior = self._additive_posterior()
+        except InputError as error:
+            # What a model does not have must not be found by looking at all that it has.
+            raise AttributeError(str(error)) from error
+        share = self._shaped(posterior.shares.residual)
         return float(share) if share.ndim == 0 else share
 
     def plot_components(

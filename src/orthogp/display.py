@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from orthogp.errors import InputError, OrthogpError
+from orthogp.errors import InputError
 from orthogp.fit_plots import (
     MEAN_COLOURS,
     SD_COLOURS,
@@ -128,14 +128,6 @@ class DisplayMixin:
         values: NDArray = np.asarray(y, dtype=np.float64).reshape(len(own), -1)
         return some_rows(own, values[:, target if values.shape[1] > 1 else 0])
 
-    def __dir__(self) -> list[str]:
-        """Return the names of attributes that this model has.
-
-        Some belong to additive models only and raise on others, where scikit-learn's display, which
-        looks at all of them, would stop.
-        """
-        return [name for name in object.__dir__(self) if _can_read(self, name)]
-
     def _repr_html_inner(self) -> str:
         """Return the learned model as a table above scikit-learn's display of the parameters."""
         display = super()._repr_html_inner()  # type: ignore[misc]
@@ -146,14 +138,6 @@ class DisplayMixin:
         if "text/html" in bundle:
             bundle["text/html"] = _learned_table(self) + bundle["text/html"]
         return bundle
-
-
-def _can_read(model: object, name: str) -> bool:
-    try:
-        getattr(model, name)
-    except (AttributeError, OrthogpError):
-        return False
-    return True
 
 
 def _learned_table(model: Any) -> str:

@@ -240,6 +240,9 @@ class GPRegressor(
                 FitWarning,
                 stacklevel=3,
             )
+        # What was found out about other rows, or by another way to read them.
+        for stale in ("diagnostics_", *(("about_",) if previous is None else ())):
+            self.__dict__.pop(stale, None)
         self._sketch = sketch
         self._last = Start(fit.kernel, fit.noise_variance, rows=sketch.statistics.count)
         self.statistics_, self.target_shift_ = sketch.statistics, sketch.shift
