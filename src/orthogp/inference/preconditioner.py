@@ -53,6 +53,8 @@ _FEWEST_POINTS = 24
 class SpatialPreconditioner:
     """P ≈ B; see the module's docstring.
 
+    `expected_iterations` says for how many vectors there should be memory.
+
     Parameters
     ----------
     system : LatticeSystem
@@ -61,6 +63,8 @@ class SpatialPreconditioner:
     reach : float
         Where the grid ends: at this much of the prior's say.
     """
+
+    expected_iterations = 60
 
     def __init__(
         self,
@@ -184,6 +188,8 @@ class EvenPreconditioner:
     ----------
     system : LatticeSystem
     """
+
+    expected_iterations = 300
 
     def __init__(self, system: LatticeSystem) -> None:
         self.outer = system.grid

@@ -29,7 +29,6 @@ from orthogp.statistics import FrequencyLattice
 
 # Bytes that the vectors of one batch of draws may take.
 _BATCH_BYTES = 1.0e9
-_EXPECTED_ITERATIONS = 60
 # The regression is averaged over neighbouring points, with a Gaussian of so many cells.
 _WIDTH = 0.5
 # Groups of draws whose scatter tells the error.
@@ -64,7 +63,7 @@ def draw_modes(
 ) -> Draws:
     """Return draws with covariance B⁻¹, as many at once as a third of the memory holds."""
     grid = model.system.grid
-    one = 16 * int(np.prod(grid.shape)) * _EXPECTED_ITERATIONS
+    one = 16 * int(np.prod(grid.shape)) * model.preconditioner.expected_iterations
     bytes_at_once = _BATCH_BYTES if max_memory is None else min(_BATCH_BYTES, max_memory / 3)
     batch = int(np.clip(bytes_at_once // one, 1, 16))
     draws, companions, converged = [], [], True
