@@ -44,6 +44,9 @@ _SMALLEST_BLOCK = 2**8
 _ROWS_PER_BLOCK = 2**10
 # Up to so many parameters the gradient is taken forwards.
 _FEW_PARAMETERS = 3
+# Up to so many rows, and entries of ∂K/∂θ, all lags are taken in one compiled call: most of the
+# time would else go into calls.
+_FEW_ROWS, _FEW_ENTRIES = 512, 2**21
 
 
 class ExactPosterior(PredictivePosterior):
@@ -155,7 +158,15 @@ class ExactObjective:
         """Return log p(y) and its gradient."""
         data, noise = self._data, float(np.exp(vector[-1]))
         p = data.y.shape[1]
-        solution = _solve(_gram(self.kernel_at(vector), data), data, noise)
+        few = len(data.X) <= _FEW_ROWS and len(data.X) ** 2 * len(vector) <= _FEW_ENTRIES
+        jacobian = None
+        if few:
+            values, jacobian = _values_and_jacobian(vector[:-1], self.kernel, self.slots, data.X)
+            gram = np.array(values, order="F")
+            gram += data.mean_columns @ data.mean_columns.T
+        else:
+            gram = _gram(self.kernel_at(vector), data)
+        solution = _solve(gram, data, noise)
         alpha = solution.alpha
         # ½ (ααᵀ − W^½ B⁻¹ W^½/σ²), in the lower triangle, which is all that is read of it.
         inverse = potri(solution.chol, lower=1, overwrite_c=1)[0]
@@ -164,7 +175,11 @@ class ExactObjective:
         inverse *= -p / 2 * scale[:, None] * scale
         inverse += alpha @ alpha.T / 2
         gradient = np.empty_like(vector)
-        gradient[:-1] = _pull(self.kernel, self.slots, vector[:-1], data.X, inverse)
+        if jacobian is None:
+            gradient[:-1] = _pull(self.kernel, self.slots, vector[:-1], data.X, inverse)
+        else:
+            bar = np.tril(inverse, -1) + np.tril(inverse).T
+            gradient[:-1] = np.tensordot(bar, np.asarray(jacobian), axes=2)
         gradient[-1] = 0.5 * (
             noise * np.sum(alpha**2 / data.weights[:, None]) + p * (len(data.X) - kept - data.rows)
         )
@@ -288,6 +303,21 @@ def _lags(
     lags = np.zeros((size, X.shape[1]))
     np.subtract(X[rows], X[columns], out=lags[: len(rows)])
     return lags
+
+
+@in_double
+@eqx.filter_jit
+def _values_and_jacobian(
+    log_parameters: NDArray, kernel: Kernel, slots: tuple[Slot, ...], X: NDArray
+) -> tuple[Float[AnyArray, "n n"], Float[AnyArray, "n n p"]]:
+    X = jnp.asarray(X)
+
+    def covariances(vector: Float[AnyArray, " p"]) -> Float[AnyArray, "n n"]:
+        k = unpack(kernel, slots, vector).k
+        return jax.vmap(lambda a: jax.vmap(lambda b: k(a - b))(X))(X)
+
+    parameters = jnp.asarray(log_parameters)
+    return covariances(parameters), jax.jacfwd(covariances)(parameters)
 
 
 @in_double
