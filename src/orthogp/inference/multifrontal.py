@@ -22,9 +22,10 @@ from typing import NamedTuple
 import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
-from scipy.linalg import get_lapack_funcs
+from scipy.linalg import get_blas_funcs, get_lapack_funcs
 
 potrf, trtri = get_lapack_funcs(("potrf", "trtri"), dtype=np.float64)
+(syrk,) = get_blas_funcs(("syrk",), dtype=np.float64)
 
 # Parts of at most so many points are not split: smaller ones drown in overhead.
 _LEAF = 160
@@ -39,8 +40,8 @@ class _Front(NamedTuple):
     last: int
     around: NDArray[np.int64]
     children: tuple[int, ...]
-    #: The place of each child's surrounding points in this front.
-    places: tuple[NDArray[np.int64], ...]
+    #: Where each child's surrounding points lie in this front: runs of (child's slice, own slice).
+    runs: tuple[tuple[tuple[slice, slice], ...], ...]
 
 
 class _Stack(NamedTuple):
@@ -96,15 +97,22 @@ class GridFactor:
                 later = columns >= front.first
                 place = _places(columns[later], front.first, front.last, front.around)
                 F[place, row_of[part][later] - front.first] = data[part][later]
-                for child, places in zip(front.children, front.places, strict=True):
-                    F[places[:, None], places] += updates.pop(child)
+                for child, runs in zip(front.children, front.runs, strict=True):
+                    update = updates.pop(child)
+                    for j, (columns, own_columns) in enumerate(runs):
+                        for rows, own_rows in runs[j:]:
+                            F[own_rows, own_columns] += update[rows, columns]
                 corner, info = potrf(F[:own, :own], lower=1, clean=1)
                 if info != 0:
                     raise np.linalg.LinAlgError("The grid's matrix is not positive definite.")
                 log_determinant += 2 * float(np.sum(np.log(np.diag(corner))))
                 inverse = np.ascontiguousarray(trtri(corner, lower=1)[0])
                 below = F[own:, :own] @ inverse.T
-                updates[number] = F[own:, own:] - below @ below.T
+                # Lower triangles suffice: of a transpose, the upper one.
+                rest = F[own:, own:].copy()
+                if len(rest):
+                    syrk(-1.0, below.T, 1.0, rest.T, trans=1, lower=0, overwrite_c=1)
+                updates[number] = rest
                 W[i, :own, :own] = inverse
                 W[i, size : size + len(front.around), :own] = below @ inverse
             self._blocks.append(W)
@@ -151,8 +159,13 @@ class GridFactor:
                 Z[:own, own:] = Z[own:, :own].T
                 Z[:own, :own] = inverse.T @ inverse - X.T @ Z[own:, :own]
                 diagonal[order[front.first : front.last]] = np.diag(Z)[:own]
-                for child, places in zip(front.children, front.places, strict=True):
-                    waiting[child] = Z[places[:, None], places]
+                for child, runs in zip(front.children, front.runs, strict=True):
+                    size = runs[-1][0].stop if runs else 0
+                    known = np.empty((size, size))
+                    for columns, own_columns in runs:
+                        for rows, own_rows in runs:
+                            known[rows, columns] = Z[own_rows, own_columns]
+                    waiting[child] = known
         return diagonal
 
 
@@ -194,8 +207,8 @@ def plan(points: tuple[int, ...], reach: int) -> Plan:
         beyond = [near, *(fronts[child].around for child in children)]
         around = np.unique(np.concatenate(beyond))
         around = around[around >= last]
-        places = tuple(_places(fronts[c].around, first, last, around) for c in children)
-        fronts.append(_Front(first, last, around, children, places))
+        runs = tuple(_runs(_places(fronts[c].around, first, last, around)) for c in children)
+        fronts.append(_Front(first, last, around, children, runs))
         first = last
     return Plan(order, tuple(fronts), _stacks(fronts))
 
@@ -258,4 +271,15 @@ def _places(
     """Return where points of the order lie in a front."""
     return np.where(
         indices < last, indices - first, last - first + np.searchsorted(around, indices)
+    )
+
+
+def _runs(places: NDArray[np.int64]) -> tuple[tuple[slice, slice], ...]:
+    """Return increasing places as runs of neighbours: slices of their numbers, and of places."""
+    ends = np.append(np.flatnonzero(np.diff(places) != 1) + 1, len(places))
+    starts = np.append(0, ends[:-1])
+    return tuple(
+        (slice(a, b), slice(int(places[a]), int(places[a]) + b - a))
+        for a, b in zip(starts.tolist(), ends.tolist(), strict=True)
+        if b > a
     )
