@@ -26,6 +26,7 @@ ONE_FILE_ONLY = {
     "finufft": "statistics/nufft.py",
     "matplotlib": "plots.py",
     "dask": "statistics/distributed.py",
+    "distributed": "statistics/distributed.py",
     "pyarrow": "tables/arrow.py",
 }
 

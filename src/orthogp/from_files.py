@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from os import PathLike
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 
@@ -17,10 +17,22 @@ from orthogp.features import EXACT, InducingPoints, TwoBlock, resolve_features
 from orthogp.inference import Domain
 from orthogp.sketch import OFFSET_SD, Rows, Sketch
 from orthogp.statistics.nufft import available_threads
-from orthogp.streaming import EVERY, Checkpoint, RowSample, Silence, Watcher, fingerprint, sum_files
+from orthogp.streaming import (
+    EVERY,
+    Checkpoint,
+    RowSample,
+    Silence,
+    Streamed,
+    Watcher,
+    fingerprint,
+    sum_files,
+)
 from orthogp.tables.pieces import Tally
 from orthogp.tables.source import RowArrays, RowSource, as_rows, open_source
 from orthogp.validation import check_settings
+
+if TYPE_CHECKING:
+    from orthogp.statistics.distributed import Cluster
 
 #: Rows that take no more bytes than this are read at once.
 MEMORY = 400e6
@@ -40,6 +52,7 @@ class FilesMixin:
         weights: str | None = None,
         skip_bad: bool = False,
         memory: float = MEMORY,
+        scheduler: Any = None,
     ) -> Self:
         """Fit to the rows of CSV, TSV or Parquet files.
 
@@ -61,13 +74,21 @@ class FilesMixin:
             Whether rows that cannot be read are left out instead of refused.
         memory : float
             In bytes.
+        scheduler : str or distributed.Client, optional
+            A dask scheduler, whose workers sum the rows: they must see the files.
         """
         paths = [data] if isinstance(data, str | PathLike) else data
         targets = [target] if isinstance(target, str) else target
         source = open_source(
             [str(path) for path in paths], targets, inputs, weights=weights, skip_bad=skip_bad
         )
-        fit_source(self, source, memory=memory)
+        if scheduler is None:
+            fit_source(self, source, memory=memory)
+            return self
+        from orthogp.statistics.distributed import Cluster
+
+        with Cluster(scheduler) as cluster:
+            fit_source(self, source, cluster=cluster, sample_rows=0)
         return self
 
     def fit_sketch(self, sketch: Sketch) -> Self:
@@ -121,6 +142,8 @@ def fit_source(
     every: float = EVERY,
     watcher: Watcher | None = None,
     batch_rows: int | None = None,
+    sample_rows: int = SAMPLE_ROWS,
+    cluster: Cluster | None = None,
 ) -> Read:
     """Fit an estimator to the rows of files, all at once or, if they are many, by their sums.
 
@@ -133,12 +156,16 @@ def fit_source(
         caller to remove once the model is safe.
     batch_rows : int, optional
         How many rows are summed at once; a few million unless given.
+    sample_rows : int
+        How many of the rows that were summed are kept.
+    cluster : Cluster, optional
+        Its workers sum the rows, however few they are; there is then no checkpoint.
     """
     began = time.monotonic()
     watcher = Silence() if watcher is None else watcher
     check_settings(estimator)
     model = _joint_model(estimator, len(source.reading.inputs))
-    if source.num_bytes <= memory:
+    if cluster is None and source.num_bytes <= memory:
         source, _ = source.scaled()
         watcher.begin("reading", source.num_rows)
         rows, tally = source.read(watcher.advance)
@@ -148,34 +175,65 @@ def fit_source(
         sample = _some(rows)
         estimator.about_ = about_rows(source, tally)
         return Read(source, tally, sample, streamed=False)
-    _check_needs_no_rows(estimator, source, memory)
-    message = f"{_too_many(source, memory)}: they are summed in one pass."
-    watcher.say(message[0].upper() + message[1:])
-    note = None
-    if checkpoint is not None:
-        settings = {
-            "estimator": repr(estimator),
-            "sample": SAMPLE_ROWS,
-            "batch_rows": batch_rows,
-        }
-        note = Checkpoint(checkpoint, fingerprint(source, settings), every)
-    streamed = sum_files(
-        source,
-        lambda rows, extent, total: begin_sketch(estimator, rows, model, extent, total),
-        sample_rows=SAMPLE_ROWS,
-        checkpoint=note,
-        watcher=watcher,
-        num_threads=available_threads(estimator.n_jobs),
-        batch_rows=batch_rows,
-    )
+    if cluster is None:
+        streamed = _sum_here(
+            estimator, model, source, memory, checkpoint, every, watcher, batch_rows, sample_rows
+        )
+    else:
+        from orthogp.streaming.cluster import sum_on_cluster
+
+        _check_needs_no_rows(estimator, "a cluster sends sums only: leave it out")
+        streamed = sum_on_cluster(
+            source,
+            lambda rows, extent, total: begin_sketch(estimator, rows, model, extent, total),
+            cluster,
+            sample_rows=sample_rows,
+            watcher=watcher,
+            batch_rows=batch_rows,
+        )
     seconds = time.monotonic() - began
     watcher.begin("learning", None)
     estimator.fit_sketch(streamed.sketch)
     learning = estimator.timings_["learn"]
     estimator.timings_ = {"pass": seconds, "learn": learning, "total": seconds + learning}
     estimator.about_ = about_rows(streamed.source, streamed.tally)
-    sample = as_rows(streamed.sample.columns, streamed.source.reading)
+    reading = streamed.source.reading
+    sample = as_rows(streamed.sample.columns.reshape(len(reading.names), -1), reading)
     return Read(streamed.source, streamed.tally, sample, streamed=True)
+
+
+def _sum_here(
+    estimator: Any,
+    model: Model,
+    source: RowSource,
+    memory: float,
+    checkpoint: str | None,
+    every: float,
+    watcher: Watcher,
+    batch_rows: int | None,
+    sample_rows: int,
+) -> Streamed:
+    """Return the sums of rows that are too many to be read at once."""
+    _check_needs_no_rows(estimator, f"{_too_many(source, memory)}: allow more memory")
+    message = f"{_too_many(source, memory)}: they are summed in one pass."
+    watcher.say(message[0].upper() + message[1:])
+    note = None
+    if checkpoint is not None:
+        settings = {
+            "estimator": repr(estimator),
+            "sample": sample_rows,
+            "batch_rows": batch_rows,
+        }
+        note = Checkpoint(checkpoint, fingerprint(source, settings), every)
+    return sum_files(
+        source,
+        lambda rows, extent, total: begin_sketch(estimator, rows, model, extent, total),
+        sample_rows=sample_rows,
+        checkpoint=note,
+        watcher=watcher,
+        num_threads=available_threads(estimator.n_jobs),
+        batch_rows=batch_rows,
+    )
 
 
 def begin_like(estimator: Any, num_columns: int, like: Sketch | None = None) -> Any:
@@ -229,7 +287,7 @@ def _with_mean(sketch: Sketch, mean: str | None) -> Sketch:
     return replace(sketch, mean=sketch.mean._replace(offset_variance=variance))
 
 
-def _check_needs_no_rows(estimator: Any, source: RowSource, memory: float) -> None:
+def _check_needs_no_rows(estimator: Any, why: str) -> None:
     """Raise before a long pass over the rows, not after it."""
     family = resolve_features(estimator.features, estimator.num_features, 1)
     what = None
@@ -238,10 +296,7 @@ def _check_needs_no_rows(estimator: Any, source: RowSource, memory: float) -> No
     elif estimator.solver == "iterative":
         what = 'solver="iterative"'
     if what is not None:
-        raise InputError(
-            f"{what} needs all rows at once, but {_too_many(source, memory)}: allow more memory, "
-            'or use features="auto".'
-        )
+        raise InputError(f'{what} needs all rows at once, but {why}, or use features="auto".')
 
 
 def _too_many(source: RowSource, memory: float) -> str:

@@ -13,6 +13,7 @@ from orthogp.cli.options import (
     Box,
     Size,
     batch_option,
+    check_scheduler,
     checkpoint_option,
     data_argument,
     inputs_option,
@@ -20,6 +21,7 @@ from orthogp.cli.options import (
     mean_option,
     out_option,
     output_options,
+    scheduler_option,
     skip_bad_option,
     target_option,
     weights_option,
@@ -32,6 +34,7 @@ _EXAMPLES = """\b
 Examples:
   orthogp fit data.csv --target y --out model.orthogp
   orthogp fit 'rides/*.parquet' --target delay --inputs time,distance --out model.orthogp
+  orthogp fit 'rides/*.parquet' --target delay --scheduler tcp://node1:8786 --out model.orthogp
   orthogp fit stats.orthogp --kernel rbf --out model.orthogp
   cat data.csv | orthogp fit - --target y --out model.orthogp --json
 """
@@ -87,6 +90,7 @@ Examples:
 @skip_bad_option
 @checkpoint_option
 @batch_option
+@scheduler_option
 @click.option(
     "--diagnostics/--no-diagnostics",
     default=True,
@@ -111,6 +115,7 @@ def fit(
     skip_bad: bool,
     checkpoint_seconds: float,
     batch_rows: int | None,
+    scheduler: str | None,
     diagnostics: bool,
     out: str,
     as_json: bool,
@@ -125,6 +130,7 @@ def fit(
     from orthogp.cli.statistics import sketch_file
     from orthogp.tables import check_destination
 
+    check_scheduler(scheduler, data)
     if out != "-":
         check_destination(out)
     model = GPRegressor(
@@ -140,6 +146,8 @@ def fit(
     with Console(as_json=as_json, quiet=quiet, out=out) as console:
         statistics = sketch_file(data)
         if statistics is not None:
+            if scheduler is not None:
+                raise click.UsageError("Statistics have no rows to sum: leave out --scheduler.")
             _from_sketch(model, statistics, mean, (target, inputs, weights))
         else:
             if target is None:
@@ -157,6 +165,7 @@ def fit(
                     "every": checkpoint_seconds,
                     "batch_rows": batch_rows,
                 },
+                scheduler,
                 diagnostics,
             )
         write_out(out, model.save)
@@ -186,8 +195,10 @@ def _from_rows(
     data: tuple[str, ...],
     columns: dict[str, Any],
     reading: dict[str, Any],
+    scheduler: str | None,
     diagnostics: bool,
 ) -> None:
+    from orthogp.cli.joining import joined_cluster
     from orthogp.diagnostics import diagnose
     from orthogp.errors import OrthogpError
     from orthogp.from_files import fit_source
@@ -196,7 +207,11 @@ def _from_rows(
 
     with standard_input_as_file(data) as files:
         source = open_source(files, **columns)
-        read = fit_source(model, source, watcher=console, **reading)
+        with joined_cluster(scheduler, console) as cluster:
+            if cluster is not None and not diagnostics:
+                # Nobody asks for the rows: let none travel.
+                reading = {**reading, "sample_rows": 0}
+            read = fit_source(model, source, watcher=console, cluster=cluster, **reading)
     console.tell_rows(read.source, read.tally)
     if diagnostics:
         X, y, weights = read.sample

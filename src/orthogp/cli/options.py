@@ -147,6 +147,13 @@ batch_option = click.option(
     "[default: up to 4 million]",
 )
 
+scheduler_option = click.option(
+    "--scheduler",
+    metavar="ADDRESS",
+    help="Sum the rows on the workers of a dask scheduler (tcp://HOST:8786), which must see the "
+    "files under the same names.",
+)
+
 
 def out_option(what: str, *, required: bool = True) -> Callable[[Decorated], Decorated]:
     """Return the decorator that adds `--out`."""
@@ -171,3 +178,9 @@ def output_options(command: Decorated) -> Decorated:
 def path_option(*names: str, **settings: Any) -> Callable[[Decorated], Decorated]:
     """Return the decorator that adds an option whose value is a file."""
     return click.option(*names, type=click.Path(dir_okay=False, path_type=Path), **settings)
+
+
+def check_scheduler(scheduler: str | None, data: tuple[str, ...]) -> None:
+    """Raise an error of usage if the workers of a scheduler cannot see the data."""
+    if scheduler is not None and "-" in data:
+        raise click.UsageError("Workers cannot read standard input: leave out --scheduler.")

@@ -11,6 +11,7 @@ from orthogp.cli.console import Console, write_out
 from orthogp.cli.options import (
     Box,
     batch_option,
+    check_scheduler,
     checkpoint_option,
     data_argument,
     inputs_option,
@@ -19,6 +20,7 @@ from orthogp.cli.options import (
     out_option,
     output_options,
     path_option,
+    scheduler_option,
     skip_bad_option,
     target_option,
     weights_option,
@@ -66,6 +68,7 @@ _SHARED = ("inputs", "targets", "weights", "times")
 @skip_bad_option
 @checkpoint_option
 @batch_option
+@scheduler_option
 @out_option("Where the statistics go.")
 @output_options
 def sketch(
@@ -80,6 +83,7 @@ def sketch(
     skip_bad: bool,
     checkpoint_seconds: float,
     batch_rows: int | None,
+    scheduler: str | None,
     out: str,
     as_json: bool,
     quiet: bool,
@@ -93,6 +97,7 @@ def sketch(
     from orthogp.tables import check_destination
     from orthogp.tables.files import standard_input_as_file
 
+    check_scheduler(scheduler, data)
     if out != "-":
         check_destination(out)
     with Console(as_json=as_json, quiet=quiet, out=out) as console:
@@ -105,6 +110,7 @@ def sketch(
                 lattice_of,
                 None if out == "-" else f"{out}.checkpoint",
                 checkpoint_seconds,
+                scheduler,
             )
         _save(out, found, about)
         if out != "-":

@@ -11,6 +11,7 @@ import numpy as np
 
 from orthogp import GPRegressor
 from orthogp.cli.console import Console
+from orthogp.cli.joining import joined_cluster
 from orthogp.errors import InputError
 from orthogp.from_files import about_rows, begin_like
 from orthogp.inference import Domain
@@ -29,6 +30,7 @@ def sketch_to(
     lattice_of: Path | None,
     checkpoint: str | None,
     every: float,
+    scheduler: str | None = None,
 ) -> tuple[Sketch, dict[str, Any]]:
     """Return the sums of files, and what is to be known about them."""
     like, about = (None, {}) if lattice_of is None else load_sketch(lattice_of)
@@ -51,18 +53,29 @@ def sketch_to(
                 "leave it out."
             )
     noted = {**settings, "lattice": None if like is None else _lattice_code(like)}
-    note = None
-    if checkpoint is not None:
-        note = Checkpoint(checkpoint, fingerprint(source, noted), every)
-    streamed = sum_files(
-        source,
-        begin_like(estimator, len(source.reading.inputs), like),
-        extent=extent,
-        checkpoint=note,
-        watcher=console,
-        num_threads=available_threads(),
-        batch_rows=settings["batch_rows"],
-    )
+    begin = begin_like(estimator, len(source.reading.inputs), like)
+    batch_rows = settings["batch_rows"]
+    if scheduler is not None:
+        from orthogp.streaming.cluster import sum_on_cluster
+
+        with joined_cluster(scheduler, console) as cluster:
+            assert cluster is not None
+            streamed = sum_on_cluster(
+                source, begin, cluster, extent=extent, watcher=console, batch_rows=batch_rows
+            )
+    else:
+        note = None
+        if checkpoint is not None:
+            note = Checkpoint(checkpoint, fingerprint(source, noted), every)
+        streamed = sum_files(
+            source,
+            begin,
+            extent=extent,
+            checkpoint=note,
+            watcher=console,
+            num_threads=available_threads(),
+            batch_rows=batch_rows,
+        )
     console.tell_rows(streamed.source, streamed.tally)
     return streamed.sketch, about_rows(streamed.source, streamed.tally)
 

@@ -12,8 +12,9 @@ feature sets change without touching the rows again.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -164,6 +165,49 @@ class FourierStatistics(StoredStatistics):
             covariate_sums=totals[(slice(targets_end, None), *inner)].copy(),
             covariate_gram=products[num_targets:, num_targets:].copy(),
             covariate_targets=products[num_targets:, :num_targets].copy(),
+        )
+
+    @classmethod
+    def from_dask(
+        cls,
+        data: Any,
+        target: Any,
+        *,
+        inputs: Sequence[Any] | None = None,
+        weights: Any = None,
+        lattice: FrequencyLattice | None = None,
+        scheduler: Any = None,
+        **settings: Any,
+    ) -> FourierStatistics:
+        """Return the statistics of a dask array or data frame, summed where its chunks are.
+
+        Only sums travel, and how the rows are cut into chunks changes nothing but the rounding.
+
+        Parameters
+        ----------
+        data : dask array (n, d), or dask data frame
+        target : dask array (n,) or (n, p), or columns of `data` by number or name
+        inputs : sequence, optional
+            The columns of X; all others unless given.
+        weights : dask array (n,), or a column of `data`, optional
+        lattice : FrequencyLattice, optional
+            Unless given, a first pass finds the extent of the data, and the lattice is as a model
+            would choose it.
+        scheduler : str or distributed.Client, optional
+            The scheduler's address, or a client; dask's current scheduler unless given.
+        **settings
+            Settings of `from_data`; one thread for each chunk unless `num_threads` says more.
+        """
+        from orthogp.statistics.distributed import sum_collection
+
+        return sum_collection(
+            partial(cls.from_data, **{"num_threads": 1, **settings}),
+            data,
+            target,
+            inputs=inputs,
+            weights=weights,
+            lattice=lattice,
+            scheduler=scheduler,
         )
 
     @property

@@ -121,9 +121,9 @@ def sum_files(
     sketch, tally, sample = saved.sketch, saved.tally, saved.sample
     watcher.begin("summing", source.num_rows)
     watcher.advance(tally.met)
-    with closing(_ahead(_batches(source, saved.place, saved.rest, batch_rows))) as batches:
-        for batch in batches:
-            rows = _weighted_rows(batch.columns, source.reading)
+    with closing(_ahead(batches(source, saved.place, saved.rest, batch_rows))) as ready:
+        for batch in ready:
+            rows = weighted_rows(batch.columns, source.reading)
             if rows is not None:
                 sample = sample.with_rows(tally.used, batch.columns)
                 sketch = (
@@ -151,8 +151,8 @@ def sum_piece(piece: Piece, reading: Reading, like: Sketch, num_threads: int = 1
     """
     source = RowSource((piece,), reading, 0, exact=False, description=piece.label)
     total: Sketch | None = None
-    for batch in _batches(source, 0, None, None):
-        rows = _weighted_rows(batch.columns, reading)
+    for batch in batches(source, 0, None, None):
+        rows = weighted_rows(batch.columns, reading)
         if rows is None:
             continue
         total = (
@@ -187,16 +187,26 @@ def add_sketches(first: Sketch, second: Sketch) -> Sketch:
 # ---------------------------------------------------------------------- batches
 
 
-class _Batch(NamedTuple):
+class Batch(NamedTuple):
+    """Rows that are summed at once.
+
+    Attributes
+    ----------
+    columns : (k, n)
+    tally : Tally
+    place, rest
+        The piece that was read last, and what is left of it.
+    """
+
     columns: NDArray[np.float64]
     tally: Tally
     place: int
     rest: Piece | None
 
 
-def _batches(
+def batches(
     source: RowSource, index: int, rest: Piece | None, batch_rows: int | None
-) -> Iterator[_Batch]:
+) -> Iterator[Batch]:
     """Yield blocks of rows put together to batches of about equal size."""
     num_columns = len(source.reading.names)
     if batch_rows is None:
@@ -206,20 +216,20 @@ def _batches(
     for i, block in source.blocks(index, rest):
         count = block.columns.shape[1]
         if filled and filled + count > batch_rows:
-            yield _Batch(buffer[:, :filled], tally, index, rest)
+            yield Batch(buffer[:, :filled], tally, index, rest)
             buffer, filled, tally = np.empty((num_columns, batch_rows)), 0, Tally()
         if count > batch_rows:
-            yield _Batch(block.columns, tally.plus(block.tally), i, block.rest)
+            yield Batch(block.columns, tally.plus(block.tally), i, block.rest)
             tally = Tally()
         else:
             buffer[:, filled : filled + count] = block.columns
             filled, tally = filled + count, tally.plus(block.tally)
         index, rest = i, block.rest
     if tally.met:
-        yield _Batch(buffer[:, :filled], tally, index, rest)
+        yield Batch(buffer[:, :filled], tally, index, rest)
 
 
-def _weighted_rows(columns: NDArray[np.float64], reading: Reading) -> Rows | None:
+def weighted_rows(columns: NDArray[np.float64], reading: Reading) -> Rows | None:
     """Return the rows of a batch, `None` if none counts."""
     X, y, weights = as_rows(columns, reading)
     if len(X) == 0 or (weights is not None and not weights.any()):
