@@ -10,7 +10,7 @@ from scipy.special import ndtr, ndtri
 from sklearn.utils.validation import check_is_fitted
 
 from orthogp.diagnostics.binning import Bins
-from orthogp.diagnostics.leave_one_out import leave_one_out
+from orthogp.diagnostics.leave_one_out import affordable_rows, leave_one_out
 from orthogp.diagnostics.results import (
     DATA_BINS,
     INPUT_BINS,
@@ -80,7 +80,7 @@ def diagnose(
 def _diagnose_regressor(
     model: GPRegressor, rows: Rows, max_rows: int, rng: np.random.Generator
 ) -> RegressionDiagnostics:
-    some = _choose(len(rows.X), max_rows, rng)
+    some = _choose(len(rows.X), affordable_rows(model, max_rows), rng)
     X, y = rows.X[some], np.asarray(rows.y[some], dtype=np.float64)
     weights = None if rows.weights is None else rows.weights[some]
     left_out = leave_one_out(model, X, y, weights)

@@ -17,7 +17,7 @@ from orthogp.inference.variance_field import VarianceField, draw_modes
 from orthogp.statistics.nufft import evaluate_series
 
 # The most points of a joint covariance: each takes a solution of its own.
-_MOST_JOINT = 256
+MOST_JOINT = 256
 _SOLVED_AT_ONCE = 16
 _COVARIANCE_TOLERANCE = 1e-3
 
@@ -96,9 +96,9 @@ class IterativePosterior(PredictivePosterior):
     def covariance(self, X: NDArray) -> NDArray[np.float64]:
         """Return the covariance matrix of f at the rows of X, (n, n), a solution for each."""
         X = np.asarray(X, dtype=np.float64)
-        if len(X) > _MOST_JOINT:
+        if len(X) > MOST_JOINT:
             raise InputError(
-                f"With this many features a joint covariance is formed at up to {_MOST_JOINT} "
+                f"With this many features a joint covariance is formed at up to {MOST_JOINT} "
                 f"points, got {len(X)}: use draws (sample_y) or return_std=True."
             )
         self.require_covered(X)
