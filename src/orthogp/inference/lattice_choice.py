@@ -20,7 +20,7 @@ from orthogp.statistics import FrequencyLattice
 _RESOLVED = {1: 0.02, 2: 0.25, 3: 0.25}
 # The most modes by number of columns, and for each row.
 _MOST_MODES = {1: 2_200_000, 2: 260_000, 3: 150_000}
-_MODES_PER_ROW = {1: 4.0, 2: 1.0, 3: 0.3}
+_MODES_PER_ROW = {1: 4.0, 2: 2.0, 3: 0.3}
 # How much longer than the data the period may be: what the wrap tolerance asks for, up to this, and
 # less where modes are short, since resolution is then worth more.
 _LONGEST_PERIOD = {1: 4.0, 2: 1.5, 3: 1.35}
