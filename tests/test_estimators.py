@@ -473,3 +473,12 @@ def test_noise_alone_is_learned_when_the_kernel_is_fixed():
     assert float(model.kernel_.variance) == pytest.approx(1.0)
     assert float(model.kernel_.lengthscale) == 0.2
     assert model.noise_variance_ == pytest.approx(0.01, rel=0.3)
+
+
+def test_seasons_are_not_taken_for_noise() -> None:
+    # A slow trend of large variance and a fast, smooth season: few features see the trend only.
+    t = np.linspace(0, 40, 1500)
+    y = 0.4 * (t - 20) ** 2 / 20 + 3 * np.sin(2 * np.pi * t)
+    y = y + 0.3 * np.random.default_rng(0).standard_normal(len(t))
+    model = GPRegressor("rbf").fit(t[:, None], y)
+    assert np.sqrt(model.noise_variance_) == pytest.approx(0.3, rel=0.1)

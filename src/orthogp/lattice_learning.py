@@ -22,6 +22,8 @@ from orthogp.statistics import FourierStatistics, FrequencyLattice
 
 # With fewer rows the dense solver takes as many features as there are rows.
 _FEWEST_ROWS = 3000
+# With fewer rows than this, features are as many as can be from the first stage on.
+_FEWEST_CHECKED = 300
 # Noise above the neighbours' differences by this factor is structure that features did not reach.
 _SUSPICIOUS = 1.25
 
@@ -91,7 +93,7 @@ class LatticeLearner:
             BlasThreads(self._num_threads),
         )
         if not self._may_iterate(starts[0]):
-            return dense.fit(starts)
+            return self._dense_fit(dense, starts)
         if not settings.learn:
             if settings.solver == "auto" and self._dense_suffices(dense, starts[0]):
                 return dense.fit(starts)
@@ -99,12 +101,27 @@ class LatticeLearner:
         stage = dense.begin(starts)
         start = self._at_full_resolution(dense, stage, starts)
         if settings.solver == "auto" and self._dense_suffices(dense, start or stage.best):
-            plain = dense.complete(stage)
-            if start is None or settings.late():
-                return plain
-            resumed = dense.resume(start)
-            return max(plain, resumed, key=lambda fit: fit.elbo.total)
+            return self._better(dense, stage, start)
         return self._iterative().fit(start or stage.best)
+
+    def _dense_fit(self, dense: Fitter, starts: list[Start]) -> Fit:
+        """Return the dense fit, taken up again if few features mistook short scales for noise."""
+        settings = self._settings
+        few = self._statistics.rows < _FEWEST_CHECKED
+        if few or self._rows is None or not settings.learn or settings.num_features is not None:
+            return dense.fit(starts)
+        stage = dense.begin(starts)
+        windows = choose_windows(self._rows, self._sketch.width)
+        suspicious = stage.best.noise_variance > _SUSPICIOUS * neighbour_variance(windows[0])
+        start = self._start_of_windows(stage, starts, *windows) if suspicious else None
+        return self._better(dense, stage, start)
+
+    def _better(self, dense: Fitter, stage: Stage, start: Start | None) -> Fit:
+        """Return the dense fit from the first stage or, if that is better, from another start."""
+        plain = dense.complete(stage)
+        if start is None or self._settings.late():
+            return plain
+        return max(plain, dense.resume(start), key=lambda fit: fit.elbo.total)
 
     def _may_iterate(self, start: Start) -> bool:
         settings = self._settings
@@ -130,18 +147,34 @@ class LatticeLearner:
         return bool(lattice_masses(start.kernel, lattice, diagonal)[0] > 0)
 
     def _dense_suffices(self, dense: Fitter, start: Start) -> bool:
-        return dense.certified_features(start) <= self._settings.max_features
+        """Whether the dense solver can certify, or has room for all that the iterative would take.
+
+        The latter has the shorter period, estimated variances and wider bounds.
+        """
+        most = self._settings.max_features
+        if dense.certified_features(start) <= most:
+            return True
+        return self._iterative().choose(start).num_modes <= most
 
     def _at_full_resolution(self, dense: Fitter, stage: Stage, starts: list[Start]) -> Start | None:
         """Return what windows of the rows say, or `None` if the first stage has seen all."""
         assert self._rows is not None
         near, wide = choose_windows(self._rows, self._sketch.width)
-        noise = neighbour_variance(near)
-        found = stage.best
-        suspicious = found.noise_variance > _SUSPICIOUS * noise
+        suspicious = stage.best.noise_variance > _SUSPICIOUS * neighbour_variance(near)
         if not suspicious and self._settings.solver == "auto":
-            if self._dense_suffices(dense, found):
+            if self._dense_suffices(dense, stage.best):
                 return None
+        return self._start_of_windows(stage, starts, near, wide)
+
+    def _start_of_windows(
+        self,
+        stage: Stage,
+        starts: list[Start],
+        near: list[FamilyRows],
+        wide: list[FamilyRows],
+    ) -> Start:
+        """Return the hyperparameters that exact GPs on windows of the rows have."""
+        found, noise = stage.best, neighbour_variance(near)
         self._progress.say("learning from windows of the rows")
         quieter = [
             Start(start.kernel, min(start.noise_variance, share * noise))

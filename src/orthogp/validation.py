@@ -73,6 +73,7 @@ def check_rows(
         # scikit-learn's wording, which its own checks look for.
         raise InputError("This estimator requires y to be passed, but the target y is None.")
     dtype: Any = [np.float64, np.float32]
+    _refuse_date_times(X)
     X = _numeric(
         lambda: validate_data(estimator, X, reset=reset, dtype=dtype, ensure_all_finite=False)
     )
@@ -122,6 +123,7 @@ def check_columns(kernel: Kernel, num_columns: int) -> NDArray[np.int64]:
 
 def check_inputs(estimator: Any, X: Any) -> NDArray:
     """Return validated inputs for prediction."""
+    _refuse_date_times(X)
     X = _numeric(
         lambda: validate_data(
             estimator, X, reset=False, dtype=[np.float64, np.float32], ensure_all_finite=False
@@ -141,6 +143,21 @@ def warn_constant_columns(estimator: Any, X: NDArray, columns: NDArray[np.int64]
             FitWarning,
             stacklevel=4,
         )
+
+
+def _refuse_date_times(X: Any) -> None:
+    """Raise `InputError` if X has columns of dates, which would turn into some number or other."""
+    dtypes = getattr(X, "dtypes", None)
+    if dtypes is None:
+        named = [("X", getattr(X, "dtype", ""))]
+    else:
+        named = [(repr(str(name)), dtype) for name, dtype in zip(X.columns, dtypes)]
+    for name, dtype in named:
+        if str(dtype).lower().startswith(("datetime", "timedelta", "date", "duration")):
+            raise InputError(
+                f"{name} holds date-times: turn them into numbers of a unit that suits them, such "
+                "as days since the first one, or give the file to fit_files or `orthogp fit`."
+            )
 
 
 def _check_finite_columns(estimator: Any, X: NDArray) -> None:

@@ -306,3 +306,14 @@ def test_preconditioner_is_exact_for_evenly_spread_data_beyond_its_fit():
     P = SpatialPreconditioner(system)
     ones = np.ones((1, 31), dtype=complex)
     np.testing.assert_allclose(P.solve(system.apply(ones)), ones, rtol=1e-6)
+
+
+@pytest.mark.parametrize("kernel", [Matern52, RBF])
+@pytest.mark.parametrize("lengthscale", [0.03, 0.3, 3.0])
+def test_spectra_of_many_decades_have_a_preconditioner(kernel, lengthscale):
+    _, _, _, model = problem(2, (20, 20), kernel=kernel(1.0, lengthscale), noise=1e-4)
+    assert isinstance(model.preconditioner, SpatialPreconditioner)
+    assert np.all(np.isfinite(model.preconditioner.coefficients))
+    assert np.all(model.preconditioner.coefficients >= 0)
+    ones = model.system.grid.noise(np.random.default_rng(0), 1)
+    assert np.all(np.isfinite(model.preconditioner.solve(ones)))

@@ -328,7 +328,11 @@ def _fit_polynomial(
         for _ in range(8):
             # Reweighted: twice too much counts as much as twice too little.
             weights = 1 / np.sqrt(goal * fitted)
-            c = scipy.optimize.nnls(columns * weights[:, None], goal * weights)[0]
+            weighted = columns * weights[:, None]
+            # Powers span many decades: of one size, they are solved for reliably.
+            sizes = np.linalg.norm(weighted, axis=0)
+            right, limits = goal * weights, (0.0, np.inf)
+            c = scipy.optimize.lsq_linear(weighted / sizes, right, limits, method="bvls").x / sizes
             fitted = np.maximum(columns @ c, 1e-3 * goal)
         misfit = float(np.sqrt(np.mean(np.log(fitted / goal) ** 2)))
         if misfit < 0.9 * least:

@@ -30,10 +30,6 @@ from jaxtyping import Float
 from orthogp.errors import KernelError, check_positive
 from orthogp.precision import AnyArray
 
-# Images summed on each side when a kernel is wrapped, by number of columns. With many features the
-# period may be as short as a lengthscale, and all but the last digits of k(0) come from them.
-NUM_IMAGES = {1: 16, 2: 8, 3: 4}
-
 
 class Kernel(eqx.Module):
     """A stationary covariance function and its spectral density.
@@ -49,6 +45,10 @@ class Kernel(eqx.Module):
     multiply: ClassVar[Callable[[Kernel, Kernel], Kernel]]
     #: Whether it prints as several kernels, which need parentheses inside another one.
     compound: ClassVar[bool] = False
+    #: Images summed on each side when the kernel is wrapped, by number of columns. With few features
+    #: the period is so long that k has fallen below the wrap tolerance after one; the second brings
+    #: it to rounding. Where lags are further out than that, functions may overflow.
+    num_images: ClassVar[dict[int, int]] = {1: 2, 2: 2, 3: 2}
 
     @abstractmethod
     def k(self, lag: Float[AnyArray, " d"]) -> Float[AnyArray, ""]:
@@ -77,7 +77,7 @@ class Kernel(eqx.Module):
         self, lag: Float[AnyArray, " d"], period: Float[AnyArray, " d"]
     ) -> Float[AnyArray, ""]:
         """Return Σ_{j≠0} k(τ + jP), what wrapping adds to k(τ)."""
-        most = NUM_IMAGES[lag.shape[0]]
+        most = self.num_images[lag.shape[0]]
         shifts = range(-most, most + 1)
         images = np.array([j for j in itertools.product(shifts, repeat=lag.shape[0]) if any(j)])
         return jnp.sum(jax.vmap(lambda j: self.k(lag + j * period))(jnp.asarray(images, float)))

@@ -38,10 +38,12 @@ if TYPE_CHECKING:
 
 # Each core gets about so many units, for all to end at about the same time; within these limits,
 # for a unit to cost much more than adding its sums, and little if it must be done again.
-_UNITS_PER_THREAD = 32
-_LEAST_ROWS, _MOST_ROWS = 2**20, 2**26
+_UNITS_PER_THREAD = 16
+_LEAST_ROWS, _MOST_ROWS = 2**21, 2**26
 # Rows of a unit have numbers from its own times this.
 _NUMBERS = 2**36
+# The first rows, for the lattice and the shift: all workers wait for them.
+_FIRST_ROWS = 2**20
 # The sample is thinned before it travels, to somewhat more than is kept in the end.
 _SPARE = 1.2
 
@@ -82,7 +84,7 @@ def sum_on_cluster(
 ) -> Streamed:
     """Return the sums of all rows of a source, as `sum_files` does, by the workers of a cluster.
 
-    They must see the files under the same paths. The first batch is summed here, for its lattice.
+    They must see the files under the same paths. Some first rows are read here, for the lattice.
 
     Parameters
     ----------
@@ -252,7 +254,7 @@ def _sized_pieces(source: RowSource, rows: float) -> Iterator[tuple[Piece, float
 
 def _begun(source: RowSource, begin: Begin, extent: Domain, batch_rows: int | None) -> Sketch:
     """Return the sums of the first batch that has a row."""
-    for batch in batches(source, 0, None, batch_rows):
+    for batch in batches(source, 0, None, min(batch_rows or _FIRST_ROWS, _FIRST_ROWS)):
         rows = weighted_rows(batch.columns, source.reading)
         if rows is not None:
             return begin(rows, extent, source.num_rows)
