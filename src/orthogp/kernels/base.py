@@ -45,9 +45,9 @@ class Kernel(eqx.Module):
     multiply: ClassVar[Callable[[Kernel, Kernel], Kernel]]
     #: Whether it prints as several kernels, which need parentheses inside another one.
     compound: ClassVar[bool] = False
-    #: Images summed on each side when the kernel is wrapped, by number of columns. With few features
-    #: the period is so long that k has fallen below the wrap tolerance after one; the second brings
-    #: it to rounding. Where lags are further out than that, functions may overflow.
+    #: Images summed on each side when the kernel is wrapped, by number of columns. With few
+    #: features the period is so long that k has fallen below the wrap tolerance after one; the
+    #: second brings it to rounding. Where lags are further out, a user's functions may overflow.
     num_images: ClassVar[dict[int, int]] = {1: 2, 2: 2, 3: 2}
 
     @abstractmethod
