@@ -154,6 +154,7 @@ def test_batches_learn_hyperparameters_offset_and_several_classes():
     np.testing.assert_allclose(model.predict_proba(X)[:, 1], 0.1, atol=0.07)
 
 
+@pytest.mark.slow
 def test_batches_end_when_the_time_does():
     X, y, _ = coin_flips(40)
     training = TrainingSettings(num_samples=8, block=5)

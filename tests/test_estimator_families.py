@@ -186,6 +186,7 @@ def test_learned_dilation_has_no_worse_a_bound(learn: bool) -> None:
     assert fixed.tightened_bound_ < plain.tightened_bound_
 
 
+@pytest.mark.slow
 def test_inducing_points_move_when_asked() -> None:
     X, y, _ = make_data(200)
     still = GPRegressor("matern32", features=InducingPoints(8)).fit(X, y)

@@ -106,6 +106,7 @@ def test_auto_stays_with_the_dense_solver_for_smooth_functions():
     assert model.certificate_.holds
 
 
+@pytest.mark.slow
 def test_rows_can_be_added_and_taken_out_again(fitted):
     _, X, y = fitted
     new, targets = rough_rows(500, seed=5)
@@ -137,6 +138,7 @@ def test_a_cancelled_fit_leaves_the_last_good_model(fitted, monkeypatch):
     np.testing.assert_array_equal(model.predict(at), before)
 
 
+@pytest.mark.slow
 def test_memory_budgets_limit_the_number_of_features():
     X, y = rough_rows()
     settings = {"noise_variance": 0.01, "learn": False, "solver": "iterative"}

@@ -27,6 +27,7 @@ def test_first_example_prints_what_the_page_shows(page):
     check(code, shown.split("```")[0], page)
 
 
+@pytest.mark.slow
 def test_classifier_prints_what_the_page_shows():
     _, between, shown = (ROOT / "README.md").read_text(encoding="utf-8").split("```text\n")[:3]
     code = re.findall(r"```python\n(.*?)```", between, re.DOTALL)[-1]

@@ -42,6 +42,7 @@ def test_the_line_is_the_kernels_density_per_cycle() -> None:
     np.testing.assert_allclose(own.learned[0], wanted, rtol=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", [{}, {"features": "exact"}, {"solver": "iterative"}])
 def test_data_of_the_model_lie_on_the_line(settings: dict[str, Any]) -> None:
     ratios, inside = [], []

@@ -327,6 +327,7 @@ def test_statistics_that_do_not_merge(data: Path, tmp_path: Path) -> None:
     assert not out.exists()
 
 
+@pytest.mark.slow
 def test_a_run_that_was_killed_goes_on_to_the_same_statistics(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     x = np.sort(rng.uniform(0, 10, 3200))

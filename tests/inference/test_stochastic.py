@@ -108,7 +108,8 @@ def test_estimates_are_those_written_out(
         np.testing.assert_allclose(found.variance, form, rtol=0, atol=1e-9)
 
 
-@pytest.mark.parametrize("sampler", ["independent", pytest.param("stratified", marks=slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("sampler", ["independent", "stratified"])
 def test_two_columns_are_those_written_out(sampler: Any) -> None:
     rng = np.random.default_rng(1)
     X = rng.uniform(-1, 1, (5, 2))
@@ -187,8 +188,8 @@ def z_scores(estimate: Callable, exact: Callable, parameters: Any, draws: int) -
 @pytest.mark.parametrize(
     ("family", "kernel", "covariance"),
     [
-        (TRIG, MATERN, "dense"),
         (TRIG, SMOOTH, "diagonal"),
+        pytest.param(TRIG, MATERN, "dense", marks=slow),
         pytest.param(HERMITE, MATERN, "diagonal", marks=slow),
         pytest.param(HERMITE, SMOOTH, "dense", marks=slow),
         pytest.param(TRIG, SMOOTH, "dense", marks=slow),
@@ -258,19 +259,20 @@ def figure_two_at_the_optimum() -> tuple[Any, ...]:
     return family, kernel, q, x[:, None], y
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sampler", "num_samples", "stated"),
     [
         ("stratified", 62, 5.7),
         ("stratified", 200, 0.54),
         ("independent", 100, 5000.0),
-        pytest.param("stratified", 31, 53.0, marks=slow),
-        pytest.param("stratified", 100, 2.4, marks=slow),
-        pytest.param("stratified", 400, 0.14, marks=slow),
-        pytest.param("stratified", 800, 0.034, marks=slow),
-        pytest.param("independent", 31, 9100.0, marks=slow),
-        pytest.param("independent", 62, 6900.0, marks=slow),
-        pytest.param("independent", 200, 3500.0, marks=slow),
+        ("stratified", 31, 53.0),
+        ("stratified", 100, 2.4),
+        ("stratified", 400, 0.14),
+        ("stratified", 800, 0.034),
+        ("independent", 31, 9100.0),
+        ("independent", 62, 6900.0),
+        ("independent", 200, 3500.0),
     ],
 )
 def test_noise_is_that_of_the_table(sampler: Any, num_samples: int, stated: float) -> None:

@@ -66,7 +66,8 @@ def optimum(problem: Problem, diagonal: bool) -> tuple[np.ndarray, np.ndarray, f
     return mean, S, fit - divergence
 
 
-@pytest.mark.parametrize("covariance", ["dense", pytest.param("diagonal", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("covariance", ["dense", "diagonal"])
 def test_natural_gradients_reach_the_optimum_and_stop(problem: Problem, covariance: str) -> None:
     fit = train(
         problem, covariance=covariance, natural=0.3, num_samples=64, max_steps=4000, block=20
@@ -150,6 +151,7 @@ def test_seed_decides_everything(problem: Problem) -> None:
     assert not np.array_equal(first.mean, other.mean)
 
 
+@pytest.mark.slow
 def test_interrupted_run_resumes_to_the_same_end(problem: Problem, tmp_path: Path) -> None:
     settings = {"batch_size": 20, "num_samples": None, "block": 20, "seed": 5}
     whole = train(problem, max_steps=100, **settings)

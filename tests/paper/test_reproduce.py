@@ -1,6 +1,7 @@
 """`orthogp reproduce`: what it says, and where."""
 
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,9 @@ def run(*arguments: str) -> Result:
 
 
 def test_names_are_those_of_the_experiments() -> None:
-    assert tuple(experiments.EXPERIMENTS) == cli._EXPERIMENTS
+    # The package has the command of the same name, not its module.
+    command = import_module("orthogp.cli.reproduce")
+    assert tuple(experiments.EXPERIMENTS) == command._EXPERIMENTS
 
 
 def test_help_says_what_there_is() -> None:

@@ -23,7 +23,7 @@ from tests.storage.resealed import Parts, put_together, take_apart
 KINDS = ["regressor", "additive", "families", "points", "exact", "iterative", "classifier"]
 MOST_MEMORY = 1e9
 FEW = settings(max_examples=700, suppress_health_check=list(HealthCheck))
-MANY = settings(max_examples=30_000, suppress_health_check=list(HealthCheck))
+MANY = settings(max_examples=8_000, suppress_health_check=list(HealthCheck))
 
 
 @pytest.fixture(scope="module")
@@ -198,7 +198,7 @@ def test_forged_files_give_an_error_or_a_model(files, tmp_path_factory, kind, ch
 
 
 @pytest.mark.slow
-@settings(MANY, max_examples=10_000)
+@settings(MANY, max_examples=2_500)
 @forged
 def test_many_forged_files_give_an_error_or_a_model(files, tmp_path_factory, kind, changes):
     check_forgery(files, tmp_path_factory.getbasetemp() / "forged", kind, changes)

@@ -310,11 +310,11 @@ def _lags(
 def _values_and_jacobian(
     log_parameters: NDArray, kernel: Kernel, slots: tuple[Slot, ...], X: NDArray
 ) -> tuple[Float[AnyArray, "n n"], Float[AnyArray, "n n p"]]:
-    X = jnp.asarray(X)
+    rows = jnp.asarray(X)
 
     def covariances(vector: Float[AnyArray, " p"]) -> Float[AnyArray, "n n"]:
         k = unpack(kernel, slots, vector).k
-        return jax.vmap(lambda a: jax.vmap(lambda b: k(a - b))(X))(X)
+        return jax.vmap(lambda a: jax.vmap(lambda b: k(a - b))(rows))(rows)
 
     parameters = jnp.asarray(log_parameters)
     return covariances(parameters), jax.jacfwd(covariances)(parameters)
