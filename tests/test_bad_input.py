@@ -1,7 +1,9 @@
 """Bad input gets one clear sentence."""
 
 import warnings
+from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import pytest
@@ -14,7 +16,7 @@ from orthogp import (
     OrthogpError,
     PrecisionError,
 )
-from orthogp.kernels import RBF, Matern32
+from orthogp.kernels import RBF, Kernel, Matern32
 
 X = np.linspace(0, 1, 20)[:, None]
 Y = np.sin(5 * X[:, 0])
@@ -174,3 +176,27 @@ def test_date_times_are_refused_rather_than_taken_as_some_number(make: str) -> N
         X = pytest.importorskip("pandas").DataFrame({"day": days})
     with pytest.raises(InputError, match=r"date-times: turn them into numbers"):
         GPRegressor().fit(X, np.arange(50.0))
+
+
+class Overflowing(Kernel):
+    """k = v/cosh(τ/ℓ), written so that its derivative is ∞/∞² at long lags."""
+
+    variance: np.ndarray
+    lengthscale: np.ndarray
+
+    def k(self, lag: Any) -> Any:
+        return self.variance / jnp.cosh(lag[0] / self.lengthscale)
+
+    def spectral_density(self, omega: Any) -> Any:
+        half = jnp.pi * self.lengthscale / 2
+        return self.variance * half / jnp.pi / jnp.cosh(half * omega[0])
+
+    def prior_variance(self) -> Any:
+        return jnp.asarray(self.variance)
+
+
+def test_kernels_that_overflow_are_named_with_the_remedy() -> None:
+    X = np.linspace(0, 100, 400)[:, None]
+    kernel = Overflowing(variance=np.ones(()), lengthscale=np.full((), 0.05))
+    with pytest.raises(KernelError, match=r"Overflowing .* not finite .* nothing overflows"):
+        GPRegressor(kernel).fit(X, np.sin(X[:, 0]))

@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import NDArray
 
+from orthogp.errors import KernelError
 from orthogp.features.masses import omega_blocks
 from orthogp.kernels import Kernel
 from orthogp.precision import AnyArray, in_double
@@ -112,6 +113,12 @@ def masses_and_jacobian(
     masses = np.concatenate([np.asarray(values[0]) for values, _ in blocks])
     jacobian = np.concatenate([np.asarray(jacobians[0]) for _, jacobians in blocks])
     (_, variance), (_, variance_jacobian) = blocks[0]
+    if np.isfinite(masses).all() and not np.isfinite(jacobian).all():
+        raise KernelError(
+            f"The derivatives of {type(kernel).__name__} with respect to its parameters are not "
+            "finite at all lags and frequencies: write it so that nothing overflows, such as "
+            "2 exp(-x)/(1 + exp(-2x)) in place of 1/cosh(x)."
+        )
     size = len(indices)
     return PriorJacobian(
         masses[:size], jacobian[:size], float(variance), np.asarray(variance_jacobian)
