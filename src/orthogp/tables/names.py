@@ -93,12 +93,13 @@ def refuse_cell(name: str, cell: object, where: str, *, times: bool = False) -> 
     if times:
         return InputError(
             f"Column {name!r} must hold date-times as 2024-01-31 or 2024-01-31T12:30:00, got "
-            f"{cell!r} in {where}: leave such cells empty, or choose other columns."
+            f"{cell!r} in {where}: leave such cells empty, skip such rows (--skip-bad), or choose "
+            "other columns."
         )
     return InputError(
         f"Column {name!r} must hold finite numbers, got {cell!r} in {where}: leave such cells "
-        "empty, choose other columns, or write categories as whole numbers (for a Categorical "
-        "kernel in Python) and dates as 2024-01-31."
+        "empty, skip such rows (--skip-bad), choose other columns, or write categories as whole "
+        "numbers (for a Categorical kernel in Python) and dates as 2024-01-31."
     )
 
 
