@@ -228,6 +228,7 @@ def test_two_blocks_improve_on_the_first() -> None:
     assert first.elbo_ + 1 < both.elbo_ < exact.elbo_
 
 
+@pytest.mark.slow
 def test_additive_kernels_take_a_family_for_each_component() -> None:
     X, y, f = make_data(400, 2)
     kernel = RBF(1.0, 0.8).on(0) + RBF(1.0, 0.8).on(1)
@@ -263,6 +264,7 @@ def test_a_new_family_and_a_new_kernel_work_without_registration() -> None:
     assert half.fit(X, y).elbo_ < exact.elbo_
 
 
+@pytest.mark.slow
 def test_families_on_the_lattice_take_more_rows_without_the_old() -> None:
     X, y, _ = make_data(300)
     settings = {"features": Trig(41), "noise_variance": NOISE, "learn": False}

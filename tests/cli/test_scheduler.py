@@ -96,6 +96,7 @@ def assert_same_sums(found: Path, expected: Path) -> None:
         )
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_units")
 def test_workers_give_the_sums_of_one_process(data: Path, address: str) -> None:
     # Row groups, and lines of text whose date-times are scanned first by the workers.
@@ -126,6 +127,7 @@ def test_units_hold_about_so_many_rows_and_all_of_them(data: Path) -> None:
     assert ends[-1] == os.path.getsize(files[1])
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_units")
 def test_a_model_learns_from_the_sums_of_workers(data: Path, address: str) -> None:
     out = data / "model.orthogp"
@@ -138,6 +140,7 @@ def test_a_model_learns_from_the_sums_of_workers(data: Path, address: str) -> No
     assert there["noise_variance"] == pytest.approx(here["noise_variance"], rel=1e-4)
 
 
+@pytest.mark.slow
 def test_estimators_use_clusters_too(data: Path, address: str) -> None:
     settings = {"kernel": "rbf", "num_features": 21, "solver": "dense"}
     files = data / "parts"
@@ -146,6 +149,7 @@ def test_estimators_use_clusters_too(data: Path, address: str) -> None:
     assert there.elbo_ == pytest.approx(here.elbo_, rel=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_units")
 def test_additive_sums_and_a_sample_come_from_workers(data: Path, address: str) -> None:
     source = open_source([str(data / "parts")], ["y"])
@@ -167,6 +171,7 @@ def test_additive_sums_and_a_sample_come_from_workers(data: Path, address: str) 
     assert all(15 <= np.isin(a, rows).sum() <= 55 for rows in files)
 
 
+@pytest.mark.slow
 def test_what_a_cluster_cannot_do(data: Path, address: str) -> None:
     arguments = ("fit", data / "parts", "--target", "y", "--out", data / "none.orthogp")
     sentence = fail(*arguments, "--scheduler", address, "--features", "exact")
@@ -182,6 +187,7 @@ def test_what_a_cluster_cannot_do(data: Path, address: str) -> None:
     assert sentence == "Statistics have no rows to sum: leave out --scheduler."
 
 
+@pytest.mark.slow
 def test_what_workers_cannot_read_is_one_sentence(data: Path, address: str, tmp_path: Path) -> None:
     for i, last in enumerate((1.0, 2.0, np.inf)):
         table = pa.table({"a": np.arange(5.0) + i, "y": [0.0, 1.0, 2.0, 3.0, last]})

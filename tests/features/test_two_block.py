@@ -137,6 +137,7 @@ def test_spectral_features_become_series_where_a_lattice_is_given(double: None) 
     np.testing.assert_allclose(phi, both.evaluate(KERNEL, ROWS.X), atol=1e-9)
 
 
+@pytest.mark.slow
 def test_components_of_an_additive_kernel_may_come_first(double: None) -> None:
     kernel = Matern32(0.5, [0.6]).on(0) + Matern32(0.9, [0.8]).on(1)
     rows = make_rows(1, 20, 2)

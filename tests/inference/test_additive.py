@@ -295,6 +295,7 @@ def masses_left_out(component, kernel, part):
     return masses[[tuple(index) not in chosen for index in component.indices.tolist()]]
 
 
+@pytest.mark.slow
 def test_derivative_is_that_of_the_mean(problem):
     X, step = inputs(5, 6), 1e-5
     for dim in (0, 1, 3):

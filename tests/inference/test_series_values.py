@@ -26,6 +26,7 @@ def test_series_are_their_sums(size):
     np.testing.assert_allclose(evaluate_evenly(a, starts, step, x), expected, atol=1e-11)
 
 
+@pytest.mark.slow
 def test_derivatives_of_series_are_differences():
     rng = np.random.default_rng(0)
     a = jnp.asarray(rng.normal(size=(2, 7)) + 1j * rng.normal(size=(2, 7)))

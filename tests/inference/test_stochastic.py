@@ -84,7 +84,7 @@ def written_out(
 
 
 @pytest.mark.parametrize("num_samples", [5, pytest.param(16, marks=slow)])
-@pytest.mark.parametrize("sampler", ["stratified", "independent"])
+@pytest.mark.parametrize("sampler", [pytest.param("stratified", marks=slow), "independent"])
 @pytest.mark.parametrize(
     "family", [*FAMILIES, pytest.param(Wavelets(7, a=8.0), marks=slow)], ids=repr
 )

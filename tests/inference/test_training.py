@@ -207,6 +207,7 @@ def test_diagonal_natural_steps_survive_features_that_overlap(problem: Problem) 
     assert max(elbos[5:]) - min(elbos[5:]) < 0.05 * abs(elbos[-1])
 
 
+@pytest.mark.slow
 def test_nan_stops_training_and_keeps_the_last_good_state(problem: Problem) -> None:
     with pytest.warns(FitWarning, match="lower the learning rate"):
         fit = train(
