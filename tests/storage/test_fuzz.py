@@ -22,8 +22,9 @@ from tests.storage.resealed import Parts, put_together, take_apart
 
 KINDS = ["regressor", "additive", "families", "points", "exact", "iterative", "classifier"]
 MOST_MEMORY = 1e9
-FEW = settings(max_examples=700, suppress_health_check=list(HealthCheck))
-MANY = settings(max_examples=8_000, suppress_health_check=list(HealthCheck))
+# The same files each time, so that a failure can be looked at: other seeds are for long searches.
+FEW = settings(max_examples=700, suppress_health_check=list(HealthCheck), derandomize=True)
+MANY = settings(max_examples=8_000, suppress_health_check=list(HealthCheck), derandomize=True)
 
 
 @pytest.fixture(scope="module")
