@@ -39,7 +39,7 @@ def path(tmp_path):
     return tmp_path / "s.orthogp"
 
 
-def refused(path, match):
+def assert_refused(path, match):
     """What is said of a file, after checking that it is one sentence."""
     with pytest.raises(FileError, match=match) as caught:
         FourierStatistics.load(path)
@@ -103,10 +103,10 @@ def test_sketches_come_back_with_what_was_noted(tmp_path):
 
 
 def test_files_that_are_not_there_or_not_files(tmp_path):
-    refused(tmp_path / "missing", "There is no file")
-    refused(tmp_path, "no regular file")
+    assert_refused(tmp_path / "missing", "There is no file")
+    assert_refused(tmp_path, "no regular file")
     os.mkfifo(tmp_path / "pipe")
-    refused(tmp_path / "pipe", "no regular file")
+    assert_refused(tmp_path / "pipe", "no regular file")
 
 
 def test_foreign_files(tmp_path):
@@ -115,18 +115,18 @@ def test_foreign_files(tmp_path):
     foreign = tmp_path / "foreign"
     for data in (b"", b"x,y\n1,2\n", b"\x00" * 100, b"PK\x03\x04" + bytes(200), b"\x80\x04" * 50):
         foreign.write_bytes(data)
-        refused(foreign, "not a file that orthogp wrote")
+        assert_refused(foreign, "not a file that orthogp wrote")
     save_file({"a": np.zeros(3)}, foreign)
-    refused(foreign, "not a file that orthogp wrote")
+    assert_refused(foreign, "not a file that orthogp wrote")
 
 
 def test_a_cut_is_noticed_wherever_it_is(path):
     data = path.read_bytes()
     for length in range(0, len(data), 7):
         path.write_bytes(data[:length])
-        refused(path, "cut off|not a file that orthogp wrote")
+        assert_refused(path, "cut off|not a file that orthogp wrote")
     path.write_bytes(data + b"\0")
-    refused(path, "1 bytes too many")
+    assert_refused(path, "1 bytes too many")
 
 
 def test_a_flipped_bit_is_noticed_wherever_it_is(path):
@@ -147,7 +147,7 @@ def test_newer_files_ask_for_an_upgrade(path):
     # A newer format may look different behind its version.
     parts.header["later"] = {"dtype": "BF16", "bits": 3}
     path.write_bytes(put_together(parts))
-    refused(path, "upgrade orthogp")
+    assert_refused(path, "upgrade orthogp")
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ def test_arrays_that_the_file_cannot_hold_allocate_nothing(path, entry, match):
     path.write_bytes(put_together(parts))
     tracemalloc.start()
     try:
-        refused(path, match)
+        assert_refused(path, match)
         assert tracemalloc.get_traced_memory()[1] < 3e6
     finally:
         tracemalloc.stop()
@@ -180,9 +180,9 @@ def test_arrays_that_the_file_cannot_hold_allocate_nothing(path, entry, match):
 
 def test_a_header_longer_than_any_is_not_read(path):
     path.write_bytes((2**62).to_bytes(8, "little") + b"{" * 100)
-    refused(path, "not a file that orthogp wrote")
+    assert_refused(path, "not a file that orthogp wrote")
     path.write_bytes((2**24).to_bytes(8, "little") + b" " * 2**24)
-    refused(path, "not a file that orthogp wrote")
+    assert_refused(path, "not a file that orthogp wrote")
 
 
 def test_headers_that_are_nested_or_repeated(path):
@@ -190,13 +190,13 @@ def test_headers_that_are_nested_or_repeated(path):
     length = int.from_bytes(data[:8], "little")
     header, arrays = data[8 : 8 + length], data[8 + length :]
     path.write_bytes(seal(b"[" * 100_000, b""))
-    refused(path, "not a file that orthogp wrote")
+    assert_refused(path, "not a file that orthogp wrote")
     path.write_bytes(seal(header.replace(b'"yy":{', b'"yy":{},"yy":{', 1), arrays))
-    refused(path, "not a file that orthogp wrote")
+    assert_refused(path, "not a file that orthogp wrote")
     path.write_bytes(seal(header.replace(b'"content":"', b'"content":"' + b"[" * 50_000), arrays))
-    refused(path, "no record in JSON")
+    assert_refused(path, "no record in JSON")
     path.write_bytes(seal(header.replace(b'"content":"{', b'"content":"{\\"a\\": NaN, '), arrays))
-    refused(path, "no record in JSON")
+    assert_refused(path, "no record in JSON")
 
 
 @pytest.mark.parametrize(
@@ -220,7 +220,7 @@ def test_content_that_makes_no_sense(path, change, match):
     parts = take_apart(path.read_bytes())
     change(parts.content)
     path.write_bytes(put_together(parts))
-    refused(path, match)
+    assert_refused(path, match)
 
 
 def test_numbers_that_are_not_finite_are_found(path):
@@ -230,7 +230,7 @@ def test_numbers_that_are_not_finite_are_found(path):
         data = bytearray(parts.data)
         data[start : start + 8] = np.float64(number).tobytes()
         path.write_bytes(put_together(parts._replace(data=bytes(data))))
-        refused(path, "yy holds numbers that are not finite")
+        assert_refused(path, "yy holds numbers that are not finite")
 
 
 def test_truth_is_zero_or_one(tmp_path):

@@ -16,6 +16,7 @@ from orthogp.inference.domain import Domain
 from orthogp.inference.fit import Fit
 from orthogp.inference.iterative import Evidence, IterativeObjective
 from orthogp.inference.iterative_posterior import IterativePosterior
+from orthogp.inference.iterative_status import describe_iterative
 from orthogp.inference.lattice_choice import LatticeChoice, choose_lattice
 from orthogp.inference.lattice_model import Model, ModePosterior, right_hand_sides
 from orthogp.inference.lattice_system import LatticeSystem
@@ -264,7 +265,7 @@ class IterativeFitter:
         certificate = Certificate(
             elbo.total, upper.total, wrap_error(kernel, choice.lattice.period, self._width)
         )
-        status = _describe(
+        status = describe_iterative(
             choice,
             certificate,
             scored,
@@ -367,39 +368,3 @@ def _final_tolerance(model: Model) -> float:
 def _num_probes(num_modes: int) -> int:
     """Return how many probes suffice: each averages over all modes."""
     return 8 if num_modes < 20_000 else 4 if num_modes < 500_000 else 2
-
-
-def _describe(
-    choice: LatticeChoice,
-    certificate: Certificate,
-    scored: Scored,
-    evidence: Evidence,
-    variance: VarianceField,
-    at_limit: tuple[str, ...],
-    *,
-    late: bool,
-    asked: bool,
-) -> str:
-    """Return how the fit ended, and why it is as it is."""
-    m = f"{choice.num_modes:,}"
-    sentences = [
-        f"Solved iteratively with {m} features, {evidence.iterations} iterations each time, "
-        + ("as asked." if asked else "since the noise level asks for more than max_features.")
-    ]
-    if certificate.holds:
-        sentences.append("The certificate holds.")
-    if choice.limited_by:
-        sentences.append(
-            f"It asks for {choice.wanted:,}; the number is limited by {choice.limited_by}, and "
-            "what is left out counts as noise."
-        )
-    sentences.append(f"Variances have a relative error of about {variance.relative_error:.0%}.")
-    if late:
-        sentences.append("The time ran out: raise max_seconds to go on.")
-    elif not scored.converged:
-        sentences.append("Learning stopped before it settled.")
-    if not evidence.converged:
-        sentences.append("The solver stopped before it converged: results are approximate.")
-    if at_limit:
-        sentences.append(f"The {' and '.join(at_limit)} ended at a limit.")
-    return " ".join(sentences)
