@@ -87,7 +87,7 @@ class GPClassifier(PersistenceMixin, DisplayMixin, ClassifierMixin, BaseEstimato
     max_seconds : float, optional
         Stop learning after that long.
     n_jobs : int, optional
-        Threads; all available cores unless given.
+        Threads, at most one for each core at hand; all unless given, and −1 is all too.
     random_state : int, optional
         Not used by passes, which are deterministic; batches draw from `training.seed`.
 

@@ -85,7 +85,7 @@ class GPRegressor(
     max_memory : float, optional
         Bytes that the iterative solver may take: fewer give fewer features.
     n_jobs : int, optional
-        Threads; all available cores unless given.
+        Threads, at most one for each core at hand; all unless given, and −1 is all too.
     random_state : int, optional
         The default seed of `sample_y`; fitting is deterministic.
 

@@ -110,7 +110,26 @@ def test_many_files_with_changed_bytes_are_refused(files, tmp_path_factory, kind
 
 odd_values = st.one_of(
     st.sampled_from(
-        [None, True, False, 0, 1, -1, 2, 3, 2**31, 2**53, 2**63, 10**30, 0.5, -0.5, 1e-300, 1e300]
+        [
+            None,
+            True,
+            False,
+            0,
+            1,
+            -1,
+            2,
+            3,
+            2_768,
+            10**6,
+            2**31,
+            2**53,
+            2**63,
+            10**30,
+            0.5,
+            -0.5,
+            1e-300,
+            1e300,
+        ]
     ),
     st.sampled_from(["", "RBF", "Matern32", "Sum", "Lattice", "Trig", "lattice", "exact", "é" * 9]),
     st.sampled_from([[], {}, [[]], [0], [1.5, 2.5], {"$float": "inf"}, {"$float": "nan"}]),

@@ -9,9 +9,11 @@ from sklearn.exceptions import NotFittedError
 from orthogp import FileError, FourierStatistics, FrequencyLattice, GPClassifier, GPRegressor
 from orthogp.features import Trig
 from orthogp.kernels import RBF, SpectralKernel
+from orthogp.statistics.nufft import available_threads
 from orthogp.storage import models
 from orthogp.storage.container import write_file
 from tests.storage import small_models
+from tests.storage.resealed import put_together, take_apart
 from tests.storage.small_models import rows, small_lattices
 
 
@@ -87,3 +89,35 @@ def regressor_content(model, sums, indices):
     features = content["posterior"]["features"]
     features |= {"lattice": content["sketch"]["statistics"]["lattice"], "indices": indices}
     return content
+
+
+def test_an_empty_array_with_a_shape_beyond_numbers_is_damage(model, tmp_path):
+    path = tmp_path / "m.orthogp"
+    model.save(path)
+    parts = take_apart(path.read_bytes())
+    name, entry = next((k, v) for k, v in parts.header.items() if k != "__metadata__")
+    parts.header[name] = entry | {"shape": [0, 2**40, 2**40], "data_offsets": [0, 0]}
+    path.write_bytes(put_together(parts))
+    with pytest.raises(FileError, match="has a shape that does not fit its bytes"):
+        GPRegressor.load(path)
+
+
+def test_a_file_cannot_ask_for_more_threads_than_there_are_cores(model, tmp_path):
+    """Native code takes memory for each thread, and ends the process where it cannot start one."""
+    path = tmp_path / "m.orthogp"
+    model.save(path)
+    parts = take_apart(path.read_bytes())
+    parts.content["settings"]["n_jobs"] = 100_000
+    path.write_bytes(put_together(parts))
+    loaded = GPRegressor.load(path)
+    assert loaded.n_jobs == 100_000
+    np.testing.assert_allclose(
+        loaded.predict(small_models.POINTS), model.predict(small_models.POINTS), rtol=1e-12
+    )
+
+
+def test_threads_are_counted_as_elsewhere_in_python():
+    cores = available_threads()
+    assert available_threads(1) == 1
+    assert available_threads(10**9) == available_threads(-1) == cores
+    assert available_threads(-cores) == available_threads(-(10**9)) == available_threads(0) == 1

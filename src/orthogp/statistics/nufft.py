@@ -28,12 +28,18 @@ CHUNK_ROWS = 2**22
 
 
 def available_threads(num_threads: int | None = None) -> int:
-    """Return `num_threads`, or the number of cores that this process may use."""
-    if num_threads is not None:
-        return max(1, int(num_threads))
+    """Return the number of threads to work with, never more than the cores of this process.
+
+    `None` is all of them; −1, −2, … are all, all but one, and so on, as elsewhere in Python.
+    """
+    cores = os.cpu_count() or 1
     if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+        cores = len(os.sched_getaffinity(0))
+    if num_threads is None:
+        return cores
+    # Native code takes memory for each thread, and ends the process if it cannot start one.
+    asked = int(num_threads)
+    return max(1, min(asked if asked >= 0 else cores + 1 + asked, cores))
 
 
 class ColumnSums:
