@@ -10,7 +10,6 @@ from sklearn.linear_model import Ridge
 
 from orthogp import (
     FeatureError,
-    GPClassifier,
     GPRegressor,
     InputError,
     KernelError,
@@ -319,10 +318,19 @@ def test_bad_requests_are_told_apart_in_a_sentence(model):
         joint.components()
 
 
-def test_other_estimators_refuse_kernels_with_a_period_of_their_own():
-    for estimator in (GPClassifier, StochasticGPRegressor):
-        with pytest.raises(KernelError, match="which GPRegressor has"):
-            estimator(Categorical(3).on(1) + RBF().on(0)).fit(X[:, [0, 3]], Y > 0)
+def test_a_curve_for_each_category_is_drawn_as_a_map_of_them():
+    kernel = RBF(1.0, 0.4).on(0) + Categorical(3).on(3) * RBF(1.0, 0.5).on(1)
+    own = GPRegressor(kernel, num_features=41, learn=False, noise_variance=0.01).fit(X, Y)
+    axes = own.plot_components(components=[1]).axes[0]
+    (image,) = axes.get_images()
+    across = own.components()[1].columns.index(3)
+    assert image.get_array().shape[1 - across] == 3
+    assert list(image.get_extent()[2 * across : 2 * across + 2]) == [-0.5, 2.5]
+
+
+def test_batches_refuse_kernels_with_a_period_of_their_own():
+    with pytest.raises(KernelError, match="which GPRegressor has"):
+        StochasticGPRegressor(Categorical(3).on(1) + RBF().on(0)).fit(X[:, [0, 3]], Y)
 
 
 def test_number_of_features_is_the_total():

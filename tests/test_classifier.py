@@ -273,7 +273,7 @@ def test_kernel_on_some_columns_ignores_the_others():
         ({}, {"y": None}, "requires y"),
         ({}, {"y": np.arange(29) % 2}, "inconsistent"),
         ({}, {"y": np.ones((30, 2), dtype=int)}, "multilabel|multioutput|1d array"),
-        ({}, {"X": np.ones((30, 4))}, "at most 3"),
+        ({"kernel": RBF()}, {"X": np.ones((30, 4))}, "at most 3"),
         ({}, {"X": np.full((30, 1), np.inf)}, "X has 30"),
         ({"num_features": 0}, {}, "num_features must be"),
         ({"max_features": 2.5}, {}, "max_features must be"),

@@ -238,10 +238,16 @@ def test_compare_explains_what_is_wrong_before_any_fit(
     assert result.stdout == ""
 
 
+def test_compare_reads_standard_input() -> None:
+    result = CliRunner().invoke(main, ["compare", "-", "--target", "y"], input=b"x,z\n1,2\n")
+    assert result.exit_code == 1
+    assert result.stderr == ("Error: standard input has no column 'y'; its columns are x, z.\n")
+
+
 def test_compare_a_file_that_is_not_there() -> None:
     result = run("compare", "nowhere.csv", "--target", "y")
     assert result.exit_code == 1
-    assert result.stderr == "Error: There is no file nowhere.csv.\n"
+    assert result.stderr == "Error: There is no file nowhere.csv: check its name.\n"
 
 
 @pytest.mark.filterwarnings("default")

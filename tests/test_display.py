@@ -62,6 +62,10 @@ def test_an_additive_model_shows_its_components() -> None:
     model, _, _ = fit_additive()
     titles = [axes.get_title(loc="left") for axes in model.plot().axes]
     assert sum("of the variance" in title for title in titles) == 3
+    model.about_ = {"inputs": ["hour", "wind", "lon", "lat"]}  # type: ignore[attr-defined]
+    titles = " ".join(axes.get_title(loc="left") for axes in model.plot().axes)
+    assert "hour: " in titles
+    assert "lon × lat: " in titles
 
 
 @pytest.mark.parametrize(("num_columns", "num_classes"), [(1, 2), (1, 3), (2, 2), (2, 3)])

@@ -5,6 +5,7 @@ import shutil
 import subprocess
 from collections.abc import Callable, Iterable
 from functools import cache
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,9 @@ import pytest
 from orthogp import GPClassifier, GPRegressor, InputError
 from orthogp.diagnostics import RegressionDiagnostics, diagnose
 from orthogp.html_report import render_report, write_report
-from orthogp.html_report.words import certificate_section
+from orthogp.html_report.words import certificate_section, loading_section, timings_section
 from orthogp.kernels import RBF, Matern12, Matern32
+from orthogp.labels import labels_of
 from tests.oracles import Array
 
 SECTIONS = (
@@ -116,7 +118,7 @@ def fit_field(num_columns: int) -> tuple[GPRegressor, Array, Array]:
 def fit_additive() -> tuple[GPRegressor, Array, Array]:
     rng = np.random.default_rng(2)
     X = rng.uniform(-1, 1, (300, 4))
-    y = np.sin(3 * X[:, 0]) + X[:, 1] ** 2 + 0.2 * rng.standard_normal(300)
+    y = X[:, 0] ** 2 + np.sin(3 * X[:, 1]) + 0.2 * rng.standard_normal(300)
     kernel = Matern32(0.5, 1.0).on(0) + RBF(0.5, 1.0).on(1) + RBF(0.5, 1.0).on(2, 3)
     model = GPRegressor(kernel, noise_variance=0.04, learn=False, num_features=61)
     return model.fit(X, y), X, y
@@ -128,6 +130,15 @@ def fit_classifier(num_columns: int, num_classes: int) -> tuple[GPClassifier, Ar
     edges = [0.0] if num_classes == 2 else [-0.7, 0.7]
     y = np.array(["a", "b", "c"])[np.digitize(X[:, 0] + 0.5 * rng.standard_normal(300), edges)]
     kernel = RBF(4.0, [1.0] * num_columns)
+    return GPClassifier(kernel, learn=False, num_features=41).fit(X, y), X, y
+
+
+def fit_additive_classifier(num_classes: int) -> tuple[GPClassifier, Array, Array]:
+    rng = np.random.default_rng(5)
+    X = rng.uniform(-1, 1, (200, 4))
+    edges = [0.0] if num_classes == 2 else [-0.4, 0.4]
+    y = np.array(["a", "b", "c"])[np.digitize(np.sin(3 * X[:, 0]) + X[:, 1], edges)]
+    kernel = RBF(4.0, 1.0).on(0) + RBF(4.0, 1.0).on(1) + RBF(0.5, 1.0).on(2, 3)
     return GPClassifier(kernel, learn=False, num_features=41).fit(X, y), X, y
 
 
@@ -153,6 +164,8 @@ MODELS: dict[str, Callable[[], Any]] = {
     "exact": lambda: fit_curve(features="exact"),
     "classifier": lambda: fit_classifier(2, 2),
     "three classes": lambda: fit_classifier(1, 3),
+    "additive classifier": lambda: fit_additive_classifier(2),
+    "three additive classes": lambda: fit_additive_classifier(3),
 }
 # Figures of the fit, of which curves have one for screens and one for phones.
 FIT_FIGURES = {
@@ -165,6 +178,8 @@ FIT_FIGURES = {
     "exact": 2,
     "classifier": 1,
     "three classes": 2,
+    "additive classifier": 3,
+    "three additive classes": 9,
 }
 
 
@@ -263,6 +278,44 @@ def test_a_model_with_too_few_features_is_not_called_certified() -> None:
     model, _, _ = fit_curve(num_features=5)
     assert not model.certificate_.holds
     assert "Not certified." in certificate_section(model).body
+
+
+def test_checks_are_mentioned_where_there_are_any() -> None:
+    model, _, _ = fit_curve(num_features=5)
+    assert "checks above" not in certificate_section(model).body
+    assert "checks above" in certificate_section(model, checked=True).body
+
+
+def test_no_speed_is_claimed_of_a_pass_that_was_not_made() -> None:
+    model, _, _ = fit_curve()
+    model.timings_ = {"pass": 1.0, "learn": 1.0, "total": 2.0}
+    assert "200 rows per second" in timings_section(model).body
+    model.timings_ = {"pass": 0.004, "learn": 1.0, "total": 1.004}
+    assert "per second" not in timings_section(model).body
+
+
+def test_the_model_is_loaded_from_its_own_file() -> None:
+    model, _, _ = fit_curve()
+    text = unescape(loading_section(model, labels_of(model), 'wet "days".orthogp').body)
+    assert r'GPRegressor.load("wet \"days\".orthogp")' in text
+    assert "orthogp predict 'wet \"days\".orthogp' new.csv" in text
+
+
+@pytest.mark.slow
+def test_names_of_several_targets_are_escaped() -> None:
+    model, _, _ = fit_two_targets()
+    model.about_ = {"targets": ["<b>", "c"]}  # type: ignore[attr-defined]
+    assert "<h3>&lt;b&gt;</h3>" in render_report(model)
+
+
+def test_additive_models_are_checked_along_their_largest_components_first() -> None:
+    text = checked_page("additive")
+    along = re.findall(
+        r'aria-label="Mean and standard deviation of the residuals along (x\d)', text
+    )
+    spectra = re.findall(r'aria-label="Learned spectral density over [^,]* of (x\d)', text)
+    assert along[:2] == spectra[:2] == ["x1", "x0"]
+    assert sorted(along) == ["x0", "x1", "x2", "x3"]
 
 
 def test_the_page_knows_phones_paper_and_the_dark() -> None:

@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 
 from orthogp import GPClassifier
+from orthogp.inference import Domain
 from orthogp.kernels import RBF
-from orthogp.labels import covered_range, grid_points, labels_of
+from orthogp.labels import covered_range, describe_domain, grid_points, labels_of
 
 
 def model(**attributes: Any) -> Any:
@@ -32,6 +33,19 @@ def test_times_say_what_their_numbers_are() -> None:
     labels = labels_of(model(about_=about))
     assert labels.input(0) == "t (days since 2024-01-31)"
     assert labels.input(1) == "b"
+
+
+def test_what_is_covered_is_told_in_dates_where_inputs_are_times() -> None:
+    domain = Domain(np.array([-1.5, 0.25]), np.array([30.0, 1e6]))
+    times = [{"unit": "days", "origin": "2024-01-31"}, None]
+    known = {"columns_": np.array([0, 1]), "domain_": domain}
+    assert describe_domain(model(**known)) == "[-1.5, 30] × [0.25, 1e+06]"
+    dated = describe_domain(model(about_={"times": times}, **known))
+    assert dated == "[2024-01-29, 2024-03-01] × [0.25, 1e+06]"
+    hours = [{"unit": "hours", "origin": "2024-01-31"}, None]
+    assert describe_domain(model(about_={"times": hours}, **known)).startswith(
+        "[2024-01-30T22:30:00, 2024-02-01T06:00:00]"
+    )
 
 
 def test_dollars_are_no_mathematics_and_a_unit_that_is_the_name_is_not_repeated() -> None:

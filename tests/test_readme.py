@@ -97,6 +97,11 @@ def foreign():
     return GPRegressor.load("t.txt")
 
 
+def latin():
+    Path("latin.csv").write_text("größe,y\n1,2\n", encoding="latin-1")
+    return command("fit latin.csv --target y --out o")
+
+
 def other_kind():
     fitted().save("m.orthogp")
     return GPClassifier.load("m.orthogp")
@@ -188,11 +193,21 @@ PROVOKED = {
     ),
     "date": (
         lambda: command("fit d.csv --target y --out o", d="t,y\n01/02/2020,1\n02/02/2020,2\n"),
-        "got '01/02/2020' in line 2 of d.csv:",
+        "got '01/02/2020' in line 2 of d.csv: write dates as 2024-01-31 or 2024-01-31T12:30:00,",
+    ),
+    "domain": (
+        lambda: command(
+            "sketch e.csv --target y --domain 0:24 --out o", e="time,y\n2024-01-01,1\n"
+        ),
+        "The domain of 'time' must be in dates as its column is, got numbers whose unit is yet to",
+    ),
+    "encoding": (
+        latin,
+        "latin.csv is not text in UTF-8: save it as CSV in UTF-8, or convert it, for instance by",
     ),
     "inputs": (
         lambda: command("fit many.csv --target y --out o", many="a,b,c,d,y\n1,2,3,4,5\n"),
-        "many.csv has 4 columns besides 'y': choose up to 3 of them as inputs (a, b, c, d).",
+        "many.csv has 4 columns besides 'y': name those to predict from by --inputs (a, b, c, d);",
     ),
     "header": (
         lambda: command("fit h.csv --target y --out o", h="1,2\n3,4\n"),

@@ -7,7 +7,7 @@ import pytest
 
 from orthogp import GPClassifier, GPRegressor
 from orthogp.kernels import RBF, Matern32
-from orthogp.spectrum import Spectrum, latent_spectrum, learned_spectra
+from orthogp.spectrum import Spectrum, latent_spectra, learned_spectra
 from tests.oracles import Array
 
 KERNEL, NOISE = Matern32(variance=1.0, lengthscale=0.3), 0.04
@@ -84,6 +84,6 @@ def test_a_classifiers_log_odds_have_a_spectrum() -> None:
     X = rng.uniform(-2, 2, (600, 1))
     y = np.sin(4 * X[:, 0]) + 0.3 * rng.standard_normal(600) > 0
     model = GPClassifier(RBF(9.0, 0.4), learn=False, num_features=41).fit(X, y)
-    own = latent_spectrum(model.posterior_, X.min(axis=0), X.max(axis=0))
+    (own,) = latent_spectra(model.posterior_, X.min(axis=0), X.max(axis=0))
     assert own.noise.tolist() == [0.0]
     assert own.bands[np.argmax(own.data[0])] == pytest.approx(4 / (2 * np.pi), rel=0.5)

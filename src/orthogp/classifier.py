@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Sequence
-from typing import Any, Literal, Self
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -14,28 +14,27 @@ from sklearn.utils import column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
+from orthogp.beginnings import Model, begin_sketch, check_categories, choose_model
+from orthogp.class_components import ClassComponentsMixin
 from orthogp.classifier_report import summarise_classifier
 from orthogp.display import DisplayMixin
 from orthogp.errors import InputError, KernelError, OutOfDomainWarning, check_finite
 from orthogp.inference import Domain
 from orthogp.inference.label_batches import START_ROWS, BatchFit, fit_batches
-from orthogp.inference.label_starts import label_kernels
 from orthogp.inference.logistic import mean_log_odds, mean_logistic
-from orthogp.inference.logistic_fitting import LogisticFit, LogisticFitter
+from orthogp.inference.logistic_fitting import LogisticFit
 from orthogp.inference.logistic_sites import LogisticSites
 from orthogp.inference.polya_gamma import PolyaGammaSites
 from orthogp.inference.settings import FitSettings
 from orthogp.inference.sites import LabelledRows
-from orthogp.inference.starts import starts_for_kernel, starts_for_name
 from orthogp.inference.stochastic_fit import TrainingSettings
 from orthogp.inference.threads import one_thread
-from orthogp.kernels import Kernel, resolve_kernel
-from orthogp.kernels.convert import KernelChoice
+from orthogp.kernels import Kernel
+from orthogp.label_learning import learn_labels
 from orthogp.persistence import PersistenceMixin
-from orthogp.sketch import Rows, Sketch
+from orthogp.sketch import Rows
 from orthogp.statistics.nufft import available_threads
 from orthogp.validation import (
-    check_columns,
     check_domain,
     check_inputs,
     check_rows,
@@ -43,7 +42,6 @@ from orthogp.validation import (
     warn_constant_columns,
 )
 
-_Fitted = tuple[LogisticFit | BatchFit, Domain]
 _INFERENCE = ("variational", "polya-gamma", "minibatch")
 
 #: The most features by default. Each of some hundred passes over the rows factorises a matrix of
@@ -51,11 +49,22 @@ _INFERENCE = ("variational", "polya-gamma", "minibatch")
 MAX_FEATURES = 1000
 
 
-class GPClassifier(PersistenceMixin, DisplayMixin, ClassifierMixin, BaseEstimator):
-    """Gaussian process classification for one to three input columns and any number of rows.
+class _Fitted(NamedTuple):
+    """The model of a class, where it holds, and the box around the rows."""
 
-    The latent function f has a Gaussian process prior and p(y = 1) = 1/(1 + e^{−f}). Its posterior
-    is approximated by the Gaussian that is closest by the evidence lower bound, in passes over the
+    fit: LogisticFit | BatchFit
+    domain: Domain
+    extent: Domain
+
+
+class GPClassifier(
+    ClassComponentsMixin, PersistenceMixin, DisplayMixin, ClassifierMixin, BaseEstimator
+):
+    """Gaussian process classification for any number of rows.
+
+    The latent function f has a Gaussian process prior and p(y = 1) = 1/(1 + e^{−f}). One to three
+    input columns act jointly; more add up, f(x) = Σ_j f_j(x_{columns_j}). The posterior is
+    approximated by the Gaussian that is closest by the evidence lower bound, in passes over the
     rows. More than two classes are each told from all others.
 
     Parameters
@@ -64,6 +73,9 @@ class GPClassifier(PersistenceMixin, DisplayMixin, ClassifierMixin, BaseEstimato
         A name ("rbf", "matern", "matern12", "matern32", "matern52", "rational-quadratic",
         "quasi-periodic") starts from values read off the data, with one lengthscale per column. A
         kernel object starts from its own values; made by `.on(columns)`, it may leave some unused.
+        A name after "additive-", or any name with more than three columns, means one kernel on each
+        column; sums such as `Matern32().on(0) + RBF().on(1, 2)` may act on any number of columns,
+        up to three in each term.
     num_features : int or "auto"
         "auto" takes as many as the bound needs, up to `max_features`.
     mean : {None, "constant", "linear"}, default "constant"
@@ -96,7 +108,7 @@ class GPClassifier(PersistenceMixin, DisplayMixin, ClassifierMixin, BaseEstimato
     classes_ : (k,)
         The labels, sorted; those of rows with positive weight.
     columns_ : (d,)
-        The columns of X that the kernel acts on, at most three.
+        The columns of X that the kernel acts on.
     kernel_, posterior_, features_, status_
         The learned kernel in the units of X, the posterior of f, its features, and how the fit
         ended and what to do about it. With more than two classes these are tuples, one entry for
@@ -157,11 +169,10 @@ class GPClassifier(PersistenceMixin, DisplayMixin, ClassifierMixin, BaseEstimato
         began = time.monotonic()
         check_settings(self)
         self._check_inference()
-        choice = _check_kernel(self.kernel)
         names, codes = _check_labels(y)
         rows = check_rows(self, X, codes, sample_weight, reset=True)
-        columns = check_columns(choice.kernel, rows.X.shape[1])
-        warn_constant_columns(self, rows.used, columns)
+        model = self._check_model(choose_model(self.kernel, self.features, rows.X.shape[1]))
+        warn_constant_columns(self, rows.used, model.columns)
         if rows.weights is not None:
             kept = rows.weights > 0
             rows = Rows(rows.X[kept], rows.y[kept], rows.weights[kept])
@@ -171,17 +182,13 @@ class GPClassifier(PersistenceMixin, DisplayMixin, ClassifierMixin, BaseEstimato
                 "A classifier needs rows of at least two classes, got one class only: "
                 f"{names[int(present[0])]}."
             )
-        # The kernel counts its columns among those that it sees.
-        inner = {int(column): i for i, column in enumerate(columns)}
-        choice = choice._replace(kernel=choice.kernel.with_columns(inner))
-        seen = rows.on(columns)
         problems = [1] if len(present) == 2 else range(len(present))
         fits = []
         for i, positive in enumerate(problems):
             signs = np.where(codes == positive, 1.0, -1.0)
             share = (i + 1) / len(problems)
-            fits.append(self._fit_class(seen._replace(y=signs[:, None]), choice, began, share))
-        self._finish(fits, columns)
+            fits.append(self._fit_class(rows._replace(y=signs[:, None]), model, began, share))
+        self._finish(fits, model.columns)
         self.classes_ = names[present.astype(int)]
         self.num_rows_ = len(rows.X)
         self.timings_ = {"total": time.monotonic() - began}
@@ -196,17 +203,31 @@ class GPClassifier(PersistenceMixin, DisplayMixin, ClassifierMixin, BaseEstimato
         if self.inference == "minibatch" and self.mean == "linear":
             raise InputError('Batches take mean=None or "constant", not "linear".')
 
-    def _fit_class(self, rows: Rows, choice: KernelChoice, began: float, share: float) -> _Fitted:
+    def _check_model(self, model: Model) -> Model:
+        if model.choice.noise_variance is not None:
+            raise KernelError(
+                "A classifier's labels are noisy by themselves: leave WhiteKernel out of the "
+                "kernel."
+            )
+        if model.additive and self.inference == "minibatch":
+            raise InputError(
+                "Batches take a kernel on up to three columns jointly, not a sum of terms with "
+                'lattices of their own: use inference="variational".'
+            )
+        return model
+
+    def _fit_class(self, rows: Rows, model: Model, began: float, share: float) -> _Fitted:
         """Return the model of labels ±1 and where it holds, within a share of the time."""
         if self.inference != "minibatch":
-            return self._fit_passes(rows, choice, began, share)
-        kernel = choice.kernel
-        if self.learn and choice.from_name:
+            return self._fit_passes(rows, model, began, share)
+        kernel = model.inner.kernel
+        if self.learn and model.choice.from_name:
             # The first rows may be special.
             order = np.random.default_rng(0).permutation(len(rows.X))
             some = np.sort(order[:START_ROWS])
             few = Rows(rows.X[some], rows.y[some], None)
-            kernel = self._fit_passes(few, choice, began, share)[0].kernel
+            kernel = self._fit_passes(few, model, began, share).fit.kernel
+        rows = rows.on(model.columns)
         asked = check_domain(self.domain, rows.X.shape[1])
         box = Domain(rows.X.min(axis=0), rows.X.max(axis=0))
         if asked is not None:
@@ -219,7 +240,7 @@ class GPClassifier(PersistenceMixin, DisplayMixin, ClassifierMixin, BaseEstimato
             settings=self._settings(began, share),
             training=self.training,
         )
-        return fit, box
+        return _Fitted(fit, box, box)
 
     def _settings(self, began: float, share: float) -> FitSettings:
         return FitSettings(
@@ -230,54 +251,37 @@ class GPClassifier(PersistenceMixin, DisplayMixin, ClassifierMixin, BaseEstimato
             deadline=None if self.max_seconds is None else began + share * self.max_seconds,
         )
 
-    def _fit_passes(
-        self, rows: Rows, choice: KernelChoice, began: float, share: float
-    ) -> tuple[LogisticFit, Domain]:
+    def _fit_passes(self, rows: Rows, model: Model, began: float, share: float) -> _Fitted:
         """Return the model from passes over all rows."""
-        threads = available_threads(self.n_jobs)
-        sketch = Sketch.begin(
-            rows,
-            mean=self.mean,
-            domain=check_domain(self.domain, rows.X.shape[1]),
-            kernel=None if choice.from_name else choice.kernel,
-            learn=self.learn,
-            wrap_tolerance=self.wrap_tolerance,
-            num_threads=threads,
-        )
-        settings = self._settings(began, share)
-        if not self.learn:
-            kernels = [choice.kernel]
-        elif choice.from_name:
-            labels = sketch.standardised(sketch.units(shared=False))
-            starts = starts_for_name(choice.kernel, labels, sketch.width)
-            kernels = label_kernels(starts, labels, sketch.width, sketch.mean, settings, threads)
-        else:
-            kernels = [start.kernel for start in starts_for_kernel(choice.kernel, 0.0)]
-        labelled = LabelledRows(rows.X, rows.y[:, 0], rows.weights)
-        lattice = sketch.statistics.lattice
+        sketch = begin_sketch(self, rows, model)
         sites = PolyaGammaSites if self.inference == "polya-gamma" else LogisticSites
-        fitter = LogisticFitter(
-            labelled, lattice, sketch.width, sketch.mean, settings, threads, sites
+        fit = learn_labels(
+            sketch,
+            rows.on(model.columns),
+            model.inner,
+            sites,
+            self._settings(began, share),
+            available_threads(self.n_jobs),
         )
-        fit = fitter.fit(kernels)
-        return fit, sketch.covered(fit.features.lattice.period)
+        return _Fitted(fit, sketch.covered(fit.period), sketch.extent)
 
     def _finish(self, fits: Sequence[_Fitted], columns: NDArray[np.int64]) -> None:
         """Keep what was learned; the model changes only when all has gone well."""
         self.domain_ = Domain(
-            np.max([domain.lower for _, domain in fits], axis=0),
-            np.min([domain.upper for _, domain in fits], axis=0),
+            np.max([own.domain.lower for own in fits], axis=0),
+            np.min([own.domain.upper for own in fits], axis=0),
         )
         threads, names = available_threads(self.n_jobs), dict(enumerate(columns.tolist()))
         with one_thread():
-            self._posteriors = [fit.posterior(self.domain_, threads) for fit, _ in fits]
+            self._posteriors = [own.fit.posterior(self.domain_, threads) for own in fits]
+        self._extent = fits[0].extent
         self.columns_ = columns
         self.posterior_ = _one_or_all(self._posteriors)
-        self.kernel_ = _one_or_all([fit.kernel.with_columns(names) for fit, _ in fits])
-        self.features_ = _one_or_all([fit.features for fit, _ in fits])
-        self.status_ = _one_or_all([fit.status for fit, _ in fits])
-        self.elbo_ = sum(fit.lower_bound for fit, _ in fits)
-        self.num_passes_ = sum(fit.num_passes for fit, _ in fits)
+        self.kernel_ = _one_or_all([own.fit.kernel.with_columns(names) for own in fits])
+        self.features_ = _one_or_all([own.fit.features for own in fits])
+        self.status_ = _one_or_all([own.fit.status for own in fits])
+        self.elbo_ = sum(own.fit.lower_bound for own in fits)
+        self.num_passes_ = sum(own.fit.num_passes for own in fits)
 
     # ------------------------------------------------------------------ prediction
 
@@ -294,18 +298,16 @@ class GPClassifier(PersistenceMixin, DisplayMixin, ClassifierMixin, BaseEstimato
         The logistic function is averaged over the posterior of f; of more than two classes, each
         against all others, the averages are scaled to add up to one.
         """
-        mean, variance = self._latent(X)
-        if mean.shape[1] == 1:
-            mean, variance = np.hstack([-mean, mean]), np.hstack([variance, variance])
-        each = mean_logistic(mean, variance)
-        return each / each.sum(axis=1, keepdims=True)
+        check_is_fitted(self, "posterior_")
+        return self._probabilities(self._inputs(X))
 
     def decision_function(self, X: ArrayLike) -> NDArray[np.float64]:
         """Return the log odds of the second class, (n,), or of each against all others, (n, k).
 
         They are those of `predict_proba`, before it makes more than two classes add up to one.
         """
-        odds = mean_log_odds(*self._latent(X))
+        check_is_fitted(self, "posterior_")
+        odds = mean_log_odds(*self._latent(self._inputs(X)))
         return odds[:, 0] if odds.shape[1] == 1 else odds
 
     def predict_latent(self, X: ArrayLike, return_std: bool = False) -> Any:
@@ -313,7 +315,8 @@ class GPClassifier(PersistenceMixin, DisplayMixin, ClassifierMixin, BaseEstimato
 
         Each is (n,), f being the latent function of the second class, or (n, k) with k > 2 classes.
         """
-        mean, variance = self._latent(X)
+        check_is_fitted(self, "posterior_")
+        mean, variance = self._latent(self._inputs(X))
         if mean.shape[1] == 1:
             mean, variance = mean[:, 0], variance[:, 0]
         return (mean, np.sqrt(variance)) if return_std else mean
@@ -323,11 +326,16 @@ class GPClassifier(PersistenceMixin, DisplayMixin, ClassifierMixin, BaseEstimato
         check_is_fitted(self, "posterior_")
         return summarise_classifier(self)
 
-    def _latent(self, X: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def _probabilities(self, X: NDArray) -> NDArray[np.float64]:
+        """Return the probability of each label at rows of the columns that the kernel sees."""
+        mean, variance = self._latent(X)
+        if mean.shape[1] == 1:
+            mean, variance = np.hstack([-mean, mean]), np.hstack([variance, variance])
+        each = mean_logistic(mean, variance)
+        return each / each.sum(axis=1, keepdims=True)
+
+    def _latent(self, X: NDArray) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return mean and variance of f, (n, 1) or with k > 2 classes (n, k)."""
-        check_is_fitted(self, "posterior_")
-        X = check_inputs(self, X)
-        X = X if len(self.columns_) == X.shape[1] else X[:, self.columns_]
         first = self._posteriors[0].predict(X)
         with warnings.catch_warnings():
             # The domain is the same for all, and has been warned of.
@@ -336,14 +344,12 @@ class GPClassifier(PersistenceMixin, DisplayMixin, ClassifierMixin, BaseEstimato
         latent = [first, *others]
         return np.hstack([f.mean for f in latent]), np.stack([f.variance for f in latent], axis=1)
 
-
-def _check_kernel(kernel: Any) -> KernelChoice:
-    choice = resolve_kernel(kernel)
-    if choice.noise_variance is not None:
-        raise KernelError(
-            "A classifier's labels are noisy by themselves: leave WhiteKernel out of the kernel."
-        )
-    return choice
+    def _inputs(self, X: ArrayLike) -> NDArray:
+        """Return the columns that the kernel sees."""
+        X = check_inputs(self, X)
+        X = X if len(self.columns_) == X.shape[1] else X[:, self.columns_]
+        check_categories(self._posteriors[0].kernel, X, self.columns_)
+        return X
 
 
 def _check_labels(y: Any) -> tuple[NDArray, NDArray[np.float64]]:

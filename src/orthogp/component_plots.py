@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from orthogp.kernels import Categorical
+from orthogp.kernels.cyclic import categorical_columns
 from orthogp.plots import BAND_SDS, BLUE, GREY, STYLE, VERMILLION, require_matplotlib
 
 if TYPE_CHECKING:
@@ -144,25 +145,26 @@ def _draw_map(
     label: str,
 ) -> None:
     """Draw the mean over two columns, paler where the posterior is vague."""
-    lower, upper = component.lower, component.upper
-    first, second = (np.linspace(lower[d], upper[d], _CELLS) for d in range(2))
-    cells = np.stack(np.meshgrid(first, second, indexing="xy"), axis=-1).reshape(-1, 2)
-    # A third column stays at the middle of its range.
-    middle = np.broadcast_to((lower[2:] + upper[2:]) / 2, (len(cells), len(lower) - 2))
+    axis_values, edges = zip(*(_cells_along(component, d) for d in range(2)), strict=True)
+    cells = np.stack(np.meshgrid(*axis_values, indexing="xy"), axis=-1).reshape(-1, 2)
+    shape = (len(axis_values[1]), len(axis_values[0]))
+    # A third column stays in the middle of its range.
+    third = [np.sort(_cells_along(component, d)[0]) for d in range(2, len(component.lower))]
+    middle = np.broadcast_to([own[len(own) // 2] for own in third], (len(cells), len(third)))
     mean, std = _posterior(component, np.concatenate([cells, middle], axis=1), target)
     certain = np.clip(2 * (1 - std / max(std.max(), 1e-300)) / (1 + _VAGUE), 0.0, 1.0)
     reach = float(np.abs(mean).max()) or 1.0
     colours = require_matplotlib().colors
     diverging = colours.LinearSegmentedColormap.from_list("effect", [BLUE, "white", VERMILLION])
     image = axes.imshow(
-        mean.reshape(_CELLS, _CELLS),
+        mean.reshape(shape),
         origin="lower",
-        extent=(lower[0], upper[0], lower[1], upper[1]),
+        extent=(*edges[0], *edges[1]),
         aspect="auto",
         cmap=diverging,
         vmin=-reach,
         vmax=reach,
-        alpha=certain.reshape(_CELLS, _CELLS),
+        alpha=certain.reshape(shape),
         interpolation="nearest",
     )
     axes.grid(visible=False)
@@ -170,6 +172,17 @@ def _draw_map(
     bar.outline.set_visible(False)
     bar.ax.grid(visible=False)
     axes.set(xlabel=names[component.columns[0]], ylabel=names[component.columns[1]])
+
+
+def _cells_along(
+    component: Component, axis: int
+) -> tuple[NDArray[np.float64], tuple[float, float]]:
+    """Return where a map has its cells along a column, and where it ends: codes are all shown."""
+    levels = dict(categorical_columns(component.kernel, len(component.columns))).get(axis)
+    if levels is not None:
+        return np.arange(levels, dtype=np.float64), (-0.5, levels - 0.5)
+    ends = float(component.lower[axis]), float(component.upper[axis])
+    return np.linspace(*ends, _CELLS), ends
 
 
 def _set_scales(panels: list[Axes]) -> None:

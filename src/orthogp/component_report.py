@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -10,17 +11,29 @@ from orthogp.kernels import Categorical, Cyclic, Kernel, Product
 from orthogp.kernels.additive import ADDITIVE_PREFIX
 
 if TYPE_CHECKING:
+    from orthogp.component_models import Component
     from orthogp.estimators import GPRegressor
 
 
 def describe_components(model: GPRegressor) -> list[str]:
     """Return a line for each component of an additive model, and one for what they leave."""
-    lines = []
-    if isinstance(model.kernel, str):
-        name = model.kernel.removeprefix(ADDITIVE_PREFIX)
-        why = "" if name != model.kernel else ": more than three cannot act jointly"
-        lines.append(f"  {'model':<12} additive, one {name} kernel on each column{why}")
     components = model.components()
+    residual = float(np.mean(model.residual_share_))
+    return [*describe_choice(model.kernel), *describe_shares(components, residual)]
+
+
+def describe_choice(kernel: Any) -> list[str]:
+    """Return a line on what a kernel's name stands for, if it was given by name."""
+    if not isinstance(kernel, str):
+        return []
+    name = kernel.removeprefix(ADDITIVE_PREFIX)
+    why = "" if name != kernel else ": more than three cannot act jointly"
+    return [f"  {'model':<12} additive, one {name} kernel on each column{why}"]
+
+
+def describe_shares(components: Sequence[Component], residual: float | None = None) -> list[str]:
+    """Return a line for each component, and one for the share that they leave, if any is known."""
+    lines = []
     width = max(len(component.name) for component in components)
     for i, component in enumerate(components):
         label = "components" if i == 0 else ""
@@ -29,9 +42,9 @@ def describe_components(model: GPRegressor) -> list[str]:
             f"  {label:<12} {component.name:<{width}} {100 * share:6.2f} % of the variance  "
             f"{_kernel(component.kernel)}"
         )
-    residual = float(np.mean(model.residual_share_))
-    lines.append(f"  {'':<12} {'residual':<{width}} {100 * residual:6.2f} %")
-    shares = residual + sum(float(np.mean(component.share)) for component in components)
+    if residual is not None:
+        lines.append(f"  {'':<12} {'residual':<{width}} {100 * residual:6.2f} %")
+    shares = (residual or 0.0) + sum(float(np.mean(component.share)) for component in components)
     if shares > 1.2:
         lines.append(
             f"  {'':<12} more than 100 % in all: components of columns that go together cancel in "

@@ -17,17 +17,21 @@ if TYPE_CHECKING:
     from orthogp.diagnostics import ClassificationDiagnostics, RegressionDiagnostics
     from orthogp.spectrum import Spectrum
 
-#: Inches.
-PANEL = (4.6, 3.3)
-# Cells and bins of fewer rows are left out: their averages are mostly chance.
-_FEWEST = 3
+#: Inches: one or two in a row, and three.
+PANEL, SMALL_PANEL = (4.6, 3.3), (3.4, 2.6)
+#: Cells and bins of fewer rows are left out: their averages are mostly chance.
+FEWEST_ROWS = 3
+# Ticks beyond are powers of ten.
+_LEAST_WRITTEN, _MOST_WRITTEN = 3e-5, 3e4
 # How far below the lowest point that is told by data a spectrum is drawn.
 _DEPTH = 1e-3
 
 
-def draw_spectrum(spectrum: Spectrum, xlabel: str, *, target: int = 0) -> Figure:
+def draw_spectrum(
+    spectrum: Spectrum, xlabel: str, *, target: int = 0, small: bool = False
+) -> Figure:
     """Return a figure of the learned spectral density with the data's, in bands."""
-    figure, axes = _new_panel()
+    figure, axes = _new_panel(SMALL_PANEL if small else PANEL)
     with _style():
         learned = spectrum.learned[target]
         axes.plot(spectrum.frequency, learned, color=BLUE, linewidth=1.4, label="learned")
@@ -58,7 +62,19 @@ def draw_spectrum(spectrum: Spectrum, xlabel: str, *, target: int = 0) -> Figure
         axes.set_ylim(lowest, 3 * max(levels))
         axes.set_xlim(right=1.3 * float(spectrum.frequency[learned >= lowest].max()))
         _plain_ticks(axes)
-        axes.legend(loc="upper right")
+        if small:
+            # Inside it would hide points.
+            axes.legend(
+                loc="lower left",
+                bbox_to_anchor=(0.0, 1.0),
+                ncols=3,
+                fontsize="small",
+                handlelength=1.2,
+                columnspacing=0.8,
+                borderaxespad=0.2,
+            )
+        else:
+            axes.legend(loc="upper right")
     return figure
 
 
@@ -98,7 +114,7 @@ def draw_residuals_along(
         lower, upper = found.lower[column], found.upper[column]
         edges = np.linspace(lower, upper, len(count) + 1)
         centres = (edges[:-1] + edges[1:]) / 2
-        seen = count >= _FEWEST
+        seen = count >= FEWEST_ROWS
         mean, sd = found.input_mean[target, column], found.input_sd[target, column]
         axes.axhline(0.0, color=GREY, linewidth=0.9)
         axes.axhline(1.0, color=GREY, linewidth=0.9, linestyle="--")
@@ -136,7 +152,7 @@ def draw_residual_map(
     matplotlib = require_matplotlib()
     figure, axes = _new_panel((4.6, 3.7))
     with _style():
-        seen = found.map_count >= _FEWEST
+        seen = found.map_count >= FEWEST_ROWS
         # In standard errors: what is chance then looks the same in every cell.
         values = np.where(seen, found.map_mean[target] * np.sqrt(found.map_count), np.nan)
         ends = ["#0072B2", "#f2f2f2", "#D55E00"]
@@ -253,13 +269,17 @@ def draw_reliability(
 
 
 def _plain_ticks(axes: Axes) -> None:
-    """Label powers of ten along logarithmic axes, and what lies between if there are few."""
+    """Label powers of ten along logarithmic axes, and what lies between if there are few.
+
+    Numbers are written out where they have but a few digits.
+    """
     ticker = require_matplotlib().ticker
     for axis in (axes.xaxis, axes.yaxis):
         low, high = axis.get_view_interval()
         if high < 30 * low:
             axis.set_major_locator(ticker.LogLocator(subs=(1.0, 2.0, 5.0)))
-        if axis is axes.xaxis or high < 30 * low:
+        written = axis is axes.xaxis and low > _LEAST_WRITTEN and high < _MOST_WRITTEN
+        if written or high < 30 * low:
             axis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:g}"))
         axis.set_minor_formatter(ticker.NullFormatter())
 

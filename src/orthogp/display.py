@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
+from orthogp.component_plots import draw_components
 from orthogp.errors import InputError
 from orthogp.fit_plots import (
     MEAN_COLOURS,
@@ -78,9 +80,13 @@ class DisplayMixin:
         model: Any = self
         labels, found = labels_of(model), getattr(model, "diagnostics_", None)
         classifier = hasattr(model, "classes_")
-        if isinstance(model.posterior_, AdditivePosterior):
+        if isinstance(model.posterior_, AdditivePosterior) and not classifier:
             ylabel = f"effect on {labels.target(target)}"
-            return model.plot_components(target=target, ylabel=ylabel)
+            components = [
+                replace(own, name=" × ".join(labels.inputs[c] for c in own.columns))
+                for own in model.components()
+            ]
+            return draw_components(components, labels.inputs, target=target, ylabel=ylabel)
         if len(model.columns_) == 1:
             if classifier:
                 return draw_probabilities(model, labels, found)

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from orthogp.inference import Domain
+from orthogp.tables.times import TimeScale
 
 #: Between the unit and the origin of an input that is a time.
 SINCE = " since "
@@ -63,6 +64,25 @@ def labels_of(model: Any) -> Labels:
         if scale:
             units.setdefault(str(name), f"{scale['unit']}{SINCE}{scale['origin']}")
     return Labels(tuple(map(str, inputs)), tuple(targets), units, str(about.get("source") or ""))
+
+
+def describe_domain(model: Any) -> str:
+    """Return where predictions are the posterior's as text, in dates where inputs are times."""
+    times = (getattr(model, "about_", None) or {}).get("times") or [None] * model.n_features_in_
+    domain = model.domain_
+    intervals = []
+    for column, *edges in zip(model.columns_, domain.lower, domain.upper, strict=True):
+        scale = TimeScale.from_json(times[int(column)])
+        ends = [f"{edge:.6g}" for edge in edges] if scale is None else _dates(scale, edges)
+        intervals.append(f"[{', '.join(ends)}]")
+    return " × ".join(intervals)
+
+
+def _dates(scale: TimeScale, values: Sequence[float]) -> list[str]:
+    """Return date-times to the day, or to the second where days are too coarse a unit."""
+    precision: Any = "D" if scale.unit == "days" else "s"
+    times = scale.datetimes(np.array(values, dtype=np.float64))
+    return [str(text) for text in np.datetime_as_string(times, unit=precision, casting="unsafe")]
 
 
 def covered_range(model: Any) -> Domain:

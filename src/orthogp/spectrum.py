@@ -104,13 +104,7 @@ def learned_spectra(
     noise, rows = posterior.noise_variance, statistics.count
     scale = np.asarray(model.target_scale_) ** 2
     if isinstance(posterior, AdditivePosterior):
-        return [
-            _spectrum(modes, columns, width[list(columns)], noise / rows, scale)
-            for modes, columns in zip(
-                _additive_modes(posterior), posterior.features.columns, strict=True
-            )
-            if len(modes.omegas)
-        ]
+        return _component_spectra(posterior, width, noise / rows, scale)
     if isinstance(posterior, IterativePosterior):
         modes = _iterative_modes(posterior)
     elif isinstance(posterior, Posterior):
@@ -122,12 +116,35 @@ def learned_spectra(
     return [_spectrum(modes, tuple(range(len(width))), width, noise / rows, scale)]
 
 
-def latent_spectrum(
-    posterior: Posterior, lower: NDArray[np.float64], upper: NDArray[np.float64]
-) -> Spectrum:
-    """Return the spectrum of a classifier's latent function; labels have no noise to show."""
+def latent_spectra(
+    posterior: Posterior | AdditivePosterior,
+    lower: NDArray[np.float64],
+    upper: NDArray[np.float64],
+) -> list[Spectrum]:
+    """Return the spectra of a classifier's latent function, one for each component.
+
+    Labels have no noise to show.
+    """
     width = np.where(upper > lower, upper - lower, 1.0)
-    return _spectrum(_dense_modes(posterior), tuple(range(len(width))), width, 0.0, np.ones(1))
+    if isinstance(posterior, AdditivePosterior):
+        return _component_spectra(posterior, width, 0.0, np.ones(1))
+    every = tuple(range(len(width)))
+    return [_spectrum(_dense_modes(posterior), every, width, 0.0, np.ones(1))]
+
+
+def _component_spectra(
+    posterior: AdditivePosterior,
+    width: NDArray[np.float64],
+    noise: float,
+    scale: NDArray[np.float64],
+) -> list[Spectrum]:
+    return [
+        _spectrum(modes, columns, width[list(columns)], noise, scale)
+        for modes, columns in zip(
+            _additive_modes(posterior), posterior.features.columns, strict=True
+        )
+        if len(modes.omegas)
+    ]
 
 
 def _dense_modes(posterior: Posterior) -> _Modes:

@@ -147,6 +147,7 @@ def test_fit_from_standard_input_to_standard_output(data: Path) -> None:
             "has no column 'depth'; its columns are time, level.",
         ),
         ("nowhere.csv", ["--target", "y"], "There is no file "),
+        ("nowhere.orthogp", [], "nowhere.orthogp: check its name."),
         ("model.orthogp", [], "model.orthogp holds a GPRegressor, not rows or statistics"),
         ("plain.csv", ["--target", "y", "--kernel", "rbff"], "Unknown kernel 'rbff'; "),
         ("plain.csv", ["--target", "y", "--features", "tri"], "features must be one of "),

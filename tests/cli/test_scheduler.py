@@ -198,7 +198,7 @@ def test_what_workers_cannot_read_is_one_sentence(data: Path, address: str, tmp_
     )
     assert sentence == (
         f"Column 'y' must hold finite numbers, got inf in row 5 of {tmp_path / '2.parquet'}: "
-        "correct it, or skip bad rows."
+        "correct it, or skip such rows (--skip-bad)."
     )
 
 

@@ -17,7 +17,16 @@ from orthogp.storage.reading import VERSION
 from tests.storage import small_models
 
 DATA = Path(__file__).parent / "data"
-MODELS = ("regressor", "additive", "families", "points", "exact", "iterative", "classifier")
+MODELS = (
+    "regressor",
+    "additive",
+    "families",
+    "points",
+    "exact",
+    "iterative",
+    "classifier",
+    "additive_classifier",
+)
 
 
 def expected(model: Any) -> dict[str, Any]:

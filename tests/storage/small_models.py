@@ -78,6 +78,14 @@ def classifier() -> GPClassifier:
         return GPClassifier(RBF(4.0, 1.0), learn=False, max_features=25, n_jobs=1).fit(X, labels)
 
 
+def additive_classifier() -> GPClassifier:
+    X, y = rows(2)
+    labels = (y > 0).astype(int)
+    with small_lattices():
+        kernel = Cyclic(RBF(4.0, 2.0), 9.0).on(0) + RBF(4.0, 1.0).on(1)
+        return GPClassifier(kernel, learn=False, max_features=25, n_jobs=1).fit(X, labels)
+
+
 def joint_sketch() -> Sketch:
     X, y = rows(2)
     with small_lattices():

@@ -16,11 +16,21 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from orthogp import FileError, OrthogpError
+from orthogp.inference.additive_posterior import AdditivePosterior
 from orthogp.storage import load_model
 from tests.storage import small_models
 from tests.storage.resealed import Parts, put_together, take_apart
 
-KINDS = ["regressor", "additive", "families", "points", "exact", "iterative", "classifier"]
+KINDS = [
+    "regressor",
+    "additive",
+    "families",
+    "points",
+    "exact",
+    "iterative",
+    "classifier",
+    "additive_classifier",
+]
 MOST_MEMORY = 1e9
 # The same files each time, so that a failure can be looked at: other seeds are for long searches.
 FEW = settings(max_examples=700, suppress_health_check=list(HealthCheck), derandomize=True)
@@ -41,7 +51,11 @@ def files(tmp_path_factory) -> dict[str, bytes]:
 def predictions(model: Any) -> Any:
     X = np.repeat(small_models.POINTS, model.n_features_in_, axis=1)
     if hasattr(model, "predict_proba"):
-        return model.predict_proba(X)
+        probabilities = model.predict_proba(X)
+        if not isinstance(model.posterior_, AdditivePosterior):
+            return probabilities
+        effects = [model.predict_component(j, X, return_std=True)[1] for j in range(2)]
+        return np.column_stack([probabilities, *effects])
     return np.stack(model.predict(X, return_std=True))
 
 

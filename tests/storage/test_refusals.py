@@ -121,3 +121,69 @@ def test_threads_are_counted_as_elsewhere_in_python():
     assert available_threads(1) == 1
     assert available_threads(10**9) == available_threads(-1) == cores
     assert available_threads(-cores) == available_threads(-(10**9)) == available_threads(0) == 1
+
+
+@pytest.fixture(scope="module")
+def additive_classifier() -> GPClassifier:
+    return small_models.additive_classifier()
+
+
+def without_extent(fit, posterior):
+    del fit["extent"]
+
+
+def one_average_less(fit, posterior):
+    posterior["averages"].pop()
+
+
+def short_averages(fit, posterior):
+    posterior["averages"][0] = posterior["averages"][0][:-1]
+
+
+def negative_shares(fit, posterior):
+    posterior["shares"] = -posterior["shares"]
+
+
+def no_shares(fit, posterior):
+    del posterior["shares"]
+
+
+def other_columns(fit, posterior):
+    posterior["features"]["columns"] = [[1], [0]]
+
+
+def no_factor(fit, posterior):
+    del posterior["factor"]
+
+
+def slopes_of_three(fit, posterior):
+    posterior["features"]["mean"] |= {
+        "slope_variance": 1.0,
+        "origin": [0.0] * 3,
+        "width": [1.0] * 3,
+    }
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (without_extent, "fit/extent is missing"),
+        (one_average_less, "averages must be a list of 2 arrays"),
+        (short_averages, "averages/0 must have shape"),
+        (negative_shares, "shares must not be negative"),
+        (no_shares, "shares is missing"),
+        (other_columns, "must be on the columns of the kernel's terms"),
+        (no_factor, "factor is missing"),
+        (slopes_of_three, "must have slopes for 2 columns, or none"),
+    ],
+)
+def test_an_additive_classifier_needs_all_of_its_parts(
+    additive_classifier, tmp_path, change, message
+):
+    fit = models._classifier_content(additive_classifier)
+    change(fit, fit["posteriors"][0])
+    content = {"fit": fit, "settings": {"kernel": "rbf"}, "num_columns": 2}
+    write_file(tmp_path / "m.orthogp", "GPClassifier", content)
+    with pytest.raises(FileError, match=message) as caught:
+        GPClassifier.load(tmp_path / "m.orthogp")
+    assert "\n" not in str(caught.value)

@@ -71,8 +71,8 @@ def test_patterns_name_files(tmp_path: Path) -> None:
     ("name", "complaint"),
     [
         ("none*.csv", "No file matches {path}."),
-        ("none.csv", "There is no file {path}."),
-        ("none.parquet", "There is no file {path}."),
+        ("none.csv", "There is no file {path}: check its name."),
+        ("none.parquet", "There is no file {path}: check its name."),
         ("empty", "{path} holds no CSV, TSV or Parquet file."),
     ],
 )
@@ -193,7 +193,8 @@ def test_a_bad_row_has_a_number_or_is_skipped(
     with pytest.raises(InputError) as caught:
         read_table(path, "y")
     assert str(caught.value) == (
-        f"Line 201 of {path} must have 2 cells, as its first line has, got 3."
+        f"Line 201 of {path} must have 2 cells, as its first line has, got 3: correct it, or skip "
+        "such rows (--skip-bad)."
     )
     rows, tally = open_source([str(path)], ["y"], skip_bad=True).read()
     expected = np.delete(np.arange(300.0), [199, 249, 279])

@@ -104,19 +104,21 @@ def compare(
 
     For every family and number of features: how much of the prior they leave out, bounds on the
     log marginal likelihood, errors at rows held out, and seconds. DATA is a CSV, TSV or Parquet
-    file, or a folder of such; rows that lack a value are left out.
+    file, a folder of such, or - for CSV from standard input; rows that lack a value are left out.
     """
     from orthogp.comparison import FAMILIES as ALL
     from orthogp.comparison import compare_families
     from orthogp.plots import check_format
     from orthogp.tables import check_destination, read_table
+    from orthogp.tables.files import standard_input_as_file
 
     if out is not None:
         check_format(out)
     for path in (out, csv):
         if path is not None:
             check_destination(path)
-    table = read_table(data, target, inputs)
+    with standard_input_as_file([str(data)]) as (file,):
+        table = read_table(file, target, inputs)
     if table.num_dropped:
         click.echo(f"{table.num_dropped:,} rows lack a value and are left out.", err=True)
     for name, scale in zip(table.inputs, table.times):
@@ -133,7 +135,7 @@ def compare(
         learn=learn,
         max_seconds=seconds_limit,
         seed=seed,
-        source=data.name,
+        source=Path(file).name,
         write=lambda line: click.echo(line, err=True),
     )
     click.echo(comparison.table())

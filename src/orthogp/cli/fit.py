@@ -11,6 +11,7 @@ from orthogp.cli.console import Console, write_out
 from orthogp.cli.options import (
     FAMILIES,
     Box,
+    Interval,
     Size,
     batch_option,
     check_scheduler,
@@ -67,7 +68,8 @@ Examples:
     "--domain",
     type=Box(),
     metavar="INTERVALS",
-    help="What to cover besides the data, for predictions beyond them: 0:10,-5:5.",
+    help="What to cover besides the data, for predictions beyond them: 0:10,-5:5, or between "
+    "dates: 2024-01-01:2024-12-31.",
 )
 @click.option(
     "--max-seconds",
@@ -108,7 +110,7 @@ def fit(
     num_features: int | None,
     mean: str | None,
     solver: str,
-    domain: list[tuple[float, float]] | None,
+    domain: list[Interval] | None,
     max_seconds: float | None,
     max_memory: float | None,
     memory: float,
@@ -139,7 +141,6 @@ def fit(
         num_features="auto" if num_features is None else num_features,
         mean=None if mean == "none" else mean or "constant",
         solver=solver,
-        domain=None if domain is None else tuple(zip(*domain)),  # type: ignore[arg-type]
         max_seconds=max_seconds,
         max_memory=max_memory,
     )
@@ -148,6 +149,10 @@ def fit(
         if statistics is not None:
             if scheduler is not None:
                 raise click.UsageError("Statistics have no rows to sum: leave out --scheduler.")
+            if domain is not None:
+                raise click.UsageError(
+                    "Statistics cover what they were made for: give --domain to orthogp sketch."
+                )
             _from_sketch(model, statistics, mean, (target, inputs, weights))
         else:
             if target is None:
@@ -159,6 +164,7 @@ def fit(
                 console,
                 data,
                 {**columns, "skip_bad": skip_bad},
+                domain,
                 {
                     "memory": memory,
                     "checkpoint": checkpoint,
@@ -194,10 +200,12 @@ def _from_rows(
     console: Console,
     data: tuple[str, ...],
     columns: dict[str, Any],
+    domain: list[Interval] | None,
     reading: dict[str, Any],
     scheduler: str | None,
     diagnostics: bool,
 ) -> None:
+    from orthogp.cli.domains import domain_in_numbers, has_dates
     from orthogp.cli.joining import joined_cluster
     from orthogp.diagnostics import diagnose
     from orthogp.errors import OrthogpError
@@ -207,6 +215,13 @@ def _from_rows(
 
     with standard_input_as_file(data) as files:
         source = open_source(files, **columns)
+        if domain is not None:
+            if has_dates(domain):
+                # The unit is needed now, not only when the rows are read.
+                source, _ = source.scaled()
+            inputs, times = source.reading.inputs, source.reading.times
+            box = domain_in_numbers(domain, inputs, times)
+            model.set_params(domain=(tuple(box.lower.tolist()), tuple(box.upper.tolist())))
         with joined_cluster(scheduler, console) as cluster:
             if cluster is not None and not diagnostics:
                 # Nobody asks for the rows: let none travel.

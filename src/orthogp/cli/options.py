@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import date
+from math import inf
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -81,25 +83,43 @@ class Size(click.ParamType):
         return size
 
 
+#: Two numbers, or two dates.
+Interval = tuple[float, float] | tuple[date, date]
+
+
 class Box(click.ParamType):
-    """Intervals, one for each column: 0:10,-5:5."""
+    """Intervals, one for each column: 0:10,-5:5; or between dates: 2024-01-01:2024-12-31."""
 
     name = "intervals"
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> list[tuple[float, float]]:
+    ) -> list[Interval]:
         """Return the edges of each interval."""
         if isinstance(value, list):
             return value
         try:
-            pairs = [part.split(":") for part in value.split(",")]
-            box = [(float(low), float(high)) for low, high in pairs]
+            return [_interval(part) for part in value.split(",")]
         except ValueError:
-            box = []
-        if not box or not all(low < high for low, high in box):
-            self.fail(f"{value!r} is not intervals such as 0:10,-5:5.", param, ctx)
-        return box
+            self.fail(
+                f"{value!r} is not intervals such as 0:10,-5:5 or 2024-01-01:2024-12-31.",
+                param,
+                ctx,
+            )
+
+
+def _interval(text: str) -> Interval:
+    low, high = (edge.strip() for edge in text.split(":"))
+    try:
+        numbers = float(low), float(high)
+    except ValueError:
+        dates = date.fromisoformat(low), date.fromisoformat(high)
+        if dates[0] > dates[1]:
+            raise
+        return dates
+    if not -inf < numbers[0] < numbers[1] < inf:
+        raise ValueError(text)
+    return numbers
 
 
 NAMES, NUMBERS = Listed("names", str), Listed("whole numbers", int)

@@ -57,8 +57,8 @@ def predict(
     Writes the inputs with mean, sd, and the ends of the 95 % interval (lower, upper). Rows that
     lack an input stay, without predictions.
     """
-    from orthogp.inference.domain import show
-    from orthogp.storage import load_model
+    from orthogp.cli.statistics import load_fitted
+    from orthogp.labels import describe_domain
     from orthogp.tables import open_source, table_writer
     from orthogp.tables.files import standard_input_as_file
     from orthogp.tables.writing import check_table_name
@@ -68,7 +68,7 @@ def predict(
         raise click.UsageError("Model and data cannot both come from standard input.")
     with Console(as_json=as_json, quiet=quiet, out=out) as console:
         with read_in(model) as path:
-            fitted = load_model(path)
+            fitted = load_fitted(path, model)
         names, times = _columns(fitted, inputs, model)
         with standard_input_as_file(data) as files:
             source = open_source(
@@ -85,7 +85,7 @@ def predict(
         if done.outside:
             console.say(
                 f"{done.outside:,} of {rows:,} rows lie outside the covered domain "
-                f"{show(fitted.domain_)}: predictions there are the prior's."
+                f"{describe_domain(fitted)}: predictions there are the prior's."
             )
         values = {
             "predictions": out,

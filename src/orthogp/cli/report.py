@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from orthogp.cli.console import Console, read_in, write_out
@@ -20,18 +22,19 @@ Examples:
 @output_options
 def report(model: str, out: str | None, as_json: bool, quiet: bool) -> None:
     """Show a model: a page with plots, or a summary in words."""
-    from orthogp.storage import load_model
+    from orthogp.cli.statistics import load_fitted
     from orthogp.tables import check_destination
 
     if out is not None and out != "-":
         check_destination(out)
     with Console(as_json=as_json, quiet=quiet, out=out) as console:
         with read_in(model) as path:
-            fitted = load_model(path)
+            fitted = load_fitted(path, model)
         if out is None:
             console.result(fitted.summary(), {"model": model, "summary": fitted.summary()})
             return
         from orthogp.html_report import write_report
 
-        write_out(out, lambda file: write_report(fitted, file))
+        name = None if model == "-" else Path(model).name
+        write_out(out, lambda file: write_report(fitted, file, model_file=name))
         console.result(f"Report: {out}", {"model": model, "report": out})

@@ -10,6 +10,7 @@ import click
 from orthogp.cli.console import Console, write_out
 from orthogp.cli.options import (
     Box,
+    Interval,
     batch_option,
     check_scheduler,
     checkpoint_option,
@@ -35,7 +36,7 @@ Examples:
   orthogp fit stats.orthogp --kernel matern52 --out model.orthogp
 \b
 In pieces, on several machines:
-  orthogp sketch monday.csv --target y --domain 0:24 --out monday.orthogp
+  orthogp sketch monday.csv --target y --domain 2024-01-01:2024-01-07 --out monday.orthogp
   orthogp sketch tuesday.csv --target y --lattice-of monday.orthogp --out tuesday.orthogp
   orthogp merge monday.orthogp tuesday.orthogp --out week.orthogp
 """
@@ -58,7 +59,8 @@ _SHARED = ("inputs", "targets", "weights", "times")
     "--domain",
     type=Box(),
     metavar="INTERVALS",
-    help="What the inputs span, here and in pieces to come: 0:10,-5:5. No scan is then needed.",
+    help="What the inputs span, here and in pieces to come: 0:10,-5:5, or between dates: "
+    "2024-01-01:2024-12-31. No scan is then needed, and pieces of the same domain can be merged.",
 )
 @path_option(
     "--lattice-of",
@@ -78,7 +80,7 @@ def sketch(
     weights: str | None,
     kernel: str,
     mean: str | None,
-    domain: list[tuple[float, float]] | None,
+    domain: list[Interval] | None,
     lattice_of: Path | None,
     skip_bad: bool,
     checkpoint_seconds: float,
@@ -125,7 +127,8 @@ def sketch(
 def merge(files: tuple[str, ...], out: str, as_json: bool, quiet: bool) -> None:
     """Add up statistics of different rows.
 
-    They must be of the same columns and on the same lattice: made with --lattice-of.
+    They must be of the same columns and on the same lattice: made with --lattice-of, or with the
+    same --domain.
     """
     from orthogp.errors import InputError, LatticeMismatchError
     from orthogp.storage import load_sketch
@@ -149,7 +152,7 @@ def merge(files: tuple[str, ...], out: str, as_json: bool, quiet: bool) -> None:
             except LatticeMismatchError as error:
                 raise LatticeMismatchError(
                     f"{path} and {files[0]} are on different lattices and do not add up: make one "
-                    f"of them with --lattice-of the other."
+                    "of them with --lattice-of the other, or both with the same --domain."
                 ) from error
             for name in ("rows", "missing", "bad"):
                 about[name] = about.get(name, 0) + its.get(name, 0)

@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import click
-import numpy as np
 
 from orthogp import GPRegressor
 from orthogp.cli.console import Console
+from orthogp.cli.domains import domain_in_numbers, scaled_for
 from orthogp.cli.joining import joined_cluster
 from orthogp.errors import InputError
 from orthogp.from_files import about_rows, begin_like
-from orthogp.inference import Domain
 from orthogp.sketch import Sketch
 from orthogp.statistics.nufft import available_threads
 from orthogp.storage import load_sketch
@@ -46,13 +45,14 @@ def sketch_to(
     estimator = GPRegressor(settings["kernel"], mean=None if mean == "none" else mean or "constant")
     extent = None if like is None else like.extent
     if settings["domain"] is not None:
-        extent = _box(settings["domain"], source.reading.inputs)
-        if any(source.reading.times) and like is None:
-            raise InputError(
-                "A domain in numbers has no meaning for date-times whose unit is yet to be chosen: "
-                "leave it out."
-            )
-    noted = {**settings, "lattice": None if like is None else _lattice_code(like)}
+        source = scaled_for(source, settings["domain"])
+        reading = source.reading
+        extent = domain_in_numbers(settings["domain"], reading.inputs, reading.times)
+    noted = {
+        **settings,
+        "domain": str(settings["domain"]),
+        "lattice": None if like is None else _lattice_code(like),
+    }
     begin = begin_like(estimator, len(source.reading.inputs), like)
     batch_rows = settings["batch_rows"]
     if scheduler is not None:
@@ -93,15 +93,6 @@ def _same_columns(columns: dict[str, Any], about: dict[str, Any]) -> dict[str, A
                 "columns, or none."
             )
     return columns
-
-
-def _box(domain: list[tuple[float, float]], inputs: tuple[str, ...]) -> Domain:
-    if len(domain) != len(inputs):
-        raise InputError(
-            f"The domain needs one interval for each of {', '.join(inputs)}, got {len(domain)}."
-        )
-    lower, upper = np.array(domain).T
-    return Domain(lower, upper)
 
 
 def _lattice_code(like: Sketch) -> str:

@@ -26,7 +26,7 @@ from orthogp.diagnostics.results import (
 )
 from orthogp.errors import InputError
 from orthogp.sketch import Rows
-from orthogp.validation import check_inputs, check_rows
+from orthogp.validation import check_rows
 
 if TYPE_CHECKING:
     from orthogp.classifier import GPClassifier
@@ -135,15 +135,14 @@ def _diagnose_regressor(
 def _diagnose_classifier(
     model: GPClassifier, X: ArrayLike, y: ArrayLike, max_rows: int, rng: np.random.Generator
 ) -> ClassificationDiagnostics:
-    inputs, labels = check_inputs(model, X), np.asarray(y).ravel()
-    if len(labels) != len(inputs):
-        raise InputError(f"y must have a label for each of {len(inputs)} rows, got {len(labels)}.")
+    own, labels = model._inputs(X), np.asarray(y).ravel()
+    if len(labels) != len(own):
+        raise InputError(f"y must have a label for each of {len(own)} rows, got {len(labels)}.")
     if not np.isin(labels, model.classes_).all():
         raise InputError("y has labels that the classifier was not fitted to: give its own rows.")
-    own = inputs[:, model.columns_]
     lower, upper = own.min(axis=0).astype(float), own.max(axis=0).astype(float)
-    some = _choose(len(inputs), max_rows, rng)
-    probability = model.predict_proba(inputs[some])
+    some = _choose(len(own), max_rows, rng)
+    probability = model._probabilities(own[some])
     codes = np.searchsorted(model.classes_, labels)
     hits = codes[some, None] == np.arange(len(model.classes_))
     shares = np.bincount(codes, minlength=len(model.classes_)) / len(codes)
@@ -152,7 +151,7 @@ def _diagnose_classifier(
     bins = [Bins.along(probability[:, c], 0.0, 1.0, PROBABILITY_BINS) for c in shown]
     data = _data_bins(own, lower, upper)
     return ClassificationDiagnostics(
-        rows=len(inputs),
+        rows=len(own),
         rows_used=len(some),
         lower=lower,
         upper=upper,

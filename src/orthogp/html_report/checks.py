@@ -5,22 +5,27 @@ from __future__ import annotations
 from html import escape
 from typing import Any
 
+import numpy as np
+
 from orthogp import diagnostic_plots as plots
 from orthogp.diagnostics import RegressionDiagnostics
 from orthogp.diagnostics.results import LEVELS
 from orthogp.html_report.fit_section import MOST_TARGETS
 from orthogp.html_report.page import Figures, Section, paragraph, side_by_side, table
 from orthogp.html_report.words import number
+from orthogp.inference.additive_posterior import AdditivePosterior
 from orthogp.labels import SINCE, Labels, data_range
 from orthogp.spectrum import Spectrum, learned_spectra
 
 # Inputs along which residuals are shown, and components whose spectra are.
-_MOST_INPUTS, _MOST_SPECTRA = 6, 6
+_MOST_INPUTS, _MOST_SPECTRA = 7, 8
+# A map of the residuals is shown if so many of its cells have rows enough to tell something.
+_FEWEST_CELLS = 30
 #: What takes the place of checks that were not made.
 NO_CHECKS = (
     "These checks need the rows, which a model does not keep: "
     "model.diagnostics_ = orthogp.diagnostics.diagnose(model, X, y) makes them, and so does "
-    "orthogp fit."
+    "orthogp fit where it reads rows instead of statistics."
 )
 
 
@@ -30,10 +35,13 @@ def spectrum_section(
     """Return the learned spectrum against the data's."""
     box = data_range(model, found)
     spectra = learned_spectra(model, box.lower, box.upper)
+    largest = _by_share(model)
+    spectra.sort(key=lambda own: largest.index(tuple(own.columns)) if largest else 0)
+    targets = range(min(len(model.target_scale_), MOST_TARGETS))
+    shown = [(own, target) for own in spectra[:_MOST_SPECTRA] for target in targets]
     drawn = [
-        spectrum_figure(model, labels, own, figures, target)
-        for own in spectra[:_MOST_SPECTRA]
-        for target in range(min(len(model.target_scale_), MOST_TARGETS))
+        spectrum_figure(model, labels, own, figures, target, small=len(shown) > 2)
+        for own, target in shown
     ]
     if not drawn:
         body = paragraph("This model's features have no common lattice of frequencies to show.")
@@ -46,7 +54,9 @@ def spectrum_section(
         "noise drowns the signal there are none."
     )
     if len(spectra) > _MOST_SPECTRA:
-        text += f" The first {_MOST_SPECTRA} of {len(spectra)} components are shown."
+        text += (
+            f" Shown are {_MOST_SPECTRA} of {len(spectra)} components, those of the largest share."
+        )
     return Section("spectrum", "Spectrum", explained(drawn, text))
 
 
@@ -58,9 +68,15 @@ def explained(drawn: list[str], text: str) -> str:
 
 
 def spectrum_figure(
-    model: Any, labels: Labels, own: Spectrum, figures: Figures, target: int = 0
+    model: Any,
+    labels: Labels,
+    own: Spectrum,
+    figures: Figures,
+    target: int = 0,
+    *,
+    small: bool = False,
 ) -> str:
-    """Return the figure of one spectrum."""
+    """Return the figure of one spectrum, `small` if there are three in a row."""
     columns = [int(model.columns_[c]) for c in own.columns]
     names = " × ".join(labels.inputs[c] for c in columns)
     if len(columns) == 1:
@@ -73,7 +89,7 @@ def spectrum_figure(
     several = len(getattr(model, "target_scale_", [1])) > 1
     caption = labels.targets[target] if several else ""
     return figures(
-        lambda: plots.draw_spectrum(own, xlabel.replace("$", r"\$"), target=target),
+        lambda: plots.draw_spectrum(own, xlabel.replace("$", r"\$"), target=target, small=small),
         f"Learned spectral density over {xlabel}, with the data's in {len(own.bands)} bands.",
         caption,
     )
@@ -86,12 +102,15 @@ def residuals_section(
     if found is None:
         return Section("residuals", "Residuals", paragraph(NO_CHECKS))
     columns = [int(c) for c in model.columns_]
-    body = paragraph(
+    along = _inputs_by_share(model)[:_MOST_INPUTS]
+    text = (
         f"Each of {found.rows_used:,} rows is predicted from all others, with the learned "
         "hyperparameters: its residual, in standard deviations of that prediction, should be "
         "standard normal everywhere."
     )
-    rows = []
+    if len(along) < len(columns):
+        text += f" They are shown along the {len(along)} inputs of the largest components."
+    body, rows = paragraph(text), []
     for target in range(min(len(found.rmse), MOST_TARGETS)):
         name = labels.targets[target]
         if len(found.rmse) > 1:
@@ -104,14 +123,14 @@ def residuals_section(
         ]
         drawn += [
             figures(
-                lambda t=target, i=i, c=column, own=found: plots.draw_residuals_along(
-                    own, i, labels.input(c), t
+                lambda t=target, i=i, own=found: plots.draw_residuals_along(
+                    own, i, labels.input(columns[i]), t
                 ),
-                f"Mean and standard deviation of the residuals along {labels.inputs[column]}.",
+                f"Mean and standard deviation of the residuals along {labels.inputs[columns[i]]}.",
             )
-            for i, column in enumerate(columns[:_MOST_INPUTS])
+            for i in along
         ]
-        if found.map_count.size:
+        if np.sum(found.map_count >= plots.FEWEST_ROWS) >= _FEWEST_CELLS:
             drawn.append(
                 figures(
                     lambda t=target: plots.draw_residual_map(
@@ -123,7 +142,8 @@ def residuals_section(
             )
         body += side_by_side(drawn)
     for target, (mean, sd, skewness, kurtosis) in enumerate(found.residual_moments):
-        moments = (mean, sd, skewness, kurtosis)
+        # Adding zero to what has been rounded leaves no zero with a sign.
+        moments = [round(float(value), 3) + 0.0 for value in (mean, sd, skewness, kurtosis)]
         rows.append([labels.targets[target], *(f"{value:.3f}" for value in moments)])
     header = ["target", "mean (0)", "sd (1)", "skewness (0)", "kurtosis (0)"]
     body += table(
@@ -187,3 +207,21 @@ def calibration_section(
         numbers=range(1, 4),
     )
     return Section("calibration", "Calibration", body)
+
+
+def _by_share(model: Any) -> list[tuple[int, ...]]:
+    """Return the columns of an additive model's components, those of the largest share first.
+
+    They are counted among those that the kernel acts on; of other models there are none.
+    """
+    if not isinstance(model.posterior_, AdditivePosterior):
+        return []
+    shares = [float(np.mean(component.share)) for component in model.components()]
+    columns = [tuple(own) for own in model.posterior_.features.columns]
+    return [columns[i] for i in np.argsort(shares)[::-1]]
+
+
+def _inputs_by_share(model: Any) -> list[int]:
+    """Return the positions of all inputs, those of an additive model's largest components first."""
+    first = [column for component in _by_share(model) for column in component]
+    return list(dict.fromkeys([*first, *range(len(model.columns_))]))

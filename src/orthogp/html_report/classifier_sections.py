@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from html import escape
 from typing import Any
 
 import numpy as np
 
+from orthogp.component_plots import draw_components
 from orthogp.diagnostic_plots import draw_reliability
 from orthogp.diagnostics import ClassificationDiagnostics
 from orthogp.fit_plots import (
@@ -23,16 +25,19 @@ from orthogp.html_report.page import (
     Section,
     Tile,
     paragraph,
+    side_by_side,
     table,
     tiles,
 )
 from orthogp.html_report.words import kernel_table
+from orthogp.inference.additive_posterior import AdditivePosterior
 from orthogp.inference.domain import show
 from orthogp.inference.posterior import Posterior
 from orthogp.labels import Labels, data_range
-from orthogp.spectrum import latent_spectrum
+from orthogp.spectrum import latent_spectra
 
-_MOST_CLASSES = 4
+# Classes, components of each and their spectra that are shown at most.
+_MOST_CLASSES, _MOST_COMPONENTS, _MOST_SPECTRA = 4, 12, 6
 
 
 def classifier_sections(
@@ -88,6 +93,8 @@ def _fit(
     model: Any, labels: Labels, found: ClassificationDiagnostics | None, figures: Figures
 ) -> Section:
     columns = [int(c) for c in model.columns_]
+    if _is_additive(model):
+        return Section("fit", "Components", _components(model, labels, figures))
     if len(columns) == 1:
         caption = "The probability of each class, averaged over the posterior."
         if found is not None:
@@ -111,6 +118,46 @@ def _fit(
     return Section("fit", "The fit", explained(drawn, text))
 
 
+def _is_additive(model: Any) -> bool:
+    return isinstance(_per_class(model, "posterior_")[0][1], AdditivePosterior)
+
+
+def _components(model: Any, labels: Labels, figures: Figures) -> str:
+    """Return the components of each class's log odds, those of the largest shares first."""
+    classes = _per_class(model, "posterior_")
+    body = ""
+    for i, (name, _) in enumerate(classes[:_MOST_CLASSES]):
+        if len(classes) > 1:
+            body += f"<h3>{escape(name)}</h3>"
+        label = None if len(classes) == 1 else model.classes_[i]
+        components = [
+            replace(own, name=" × ".join(labels.inputs[c] for c in own.columns))
+            for own in model.components(label)
+        ]
+        components.sort(key=lambda own: own.share, reverse=True)
+        drawn = [
+            figures(
+                lambda own=own, name=name: draw_components(
+                    [own], labels.inputs, target=0, ylabel=f"effect on log odds of {name}"
+                ),
+                f"Effect of {own.name} on the log odds of {name}, {100 * own.share:.2g} % of the "
+                "variance.",
+            )
+            for own in components[:_MOST_COMPONENTS]
+        ]
+        body += side_by_side(drawn, small=True)
+    text = (
+        "What each term adds to the log odds, with its 95 % band; each is centred over the rows, "
+        "whose density stands along the foot. Shares are of the variance of the mean log odds over "
+        "the rows."
+    )
+    if (left := len(classes[0][1].kernels) - _MOST_COMPONENTS) > 0:
+        text += f" The {left} components of the smallest share are left out."
+    if len(classes) > _MOST_CLASSES:
+        text += f" The first {_MOST_CLASSES} of {len(classes)} classes are shown."
+    return body + paragraph(text)
+
+
 def _map(figures: Figures, own: Map, labels: Labels, columns: list[int], name: str, at: str) -> str:
     return figures(
         lambda: draw_maps(
@@ -130,11 +177,12 @@ def _map(figures: Figures, own: Map, labels: Labels, columns: list[int], name: s
 def _spectrum(
     model: Any, labels: Labels, found: ClassificationDiagnostics | None, figures: Figures
 ) -> Section:
-    box = data_range(model, found)
+    box = model._extent if _is_additive(model) else data_range(model, found)
     drawn = [
-        spectrum_figure(model, labels, latent_spectrum(own, box.lower, box.upper), figures)
+        spectrum_figure(model, labels, spectrum, figures)
         for _, own in _per_class(model, "posterior_")[:_MOST_CLASSES]
-        if isinstance(own, Posterior)
+        if isinstance(own, Posterior | AdditivePosterior)
+        for spectrum in latent_spectra(own, box.lower, box.upper)[:_MOST_SPECTRA]
     ]
     if not drawn:
         return Section("spectrum", "Spectrum", paragraph("Models from batches have none to show."))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from html import escape
 from typing import Any
 
 import numpy as np
@@ -42,7 +43,7 @@ def fit_section(
     number = len(model.target_scale_)
     for target in range(min(number, MOST_TARGETS)):
         if number > 1:
-            parts.append(f"<h3>{labels.targets[target]}</h3>")
+            parts.append(f"<h3>{escape(labels.targets[target])}</h3>")
         if additive:
             parts.append(_components(model, labels, figures, target))
         elif len(model.columns_) == 1:
@@ -116,30 +117,33 @@ def _maps(
     third = labels.inputs[columns[2]]
     at = [box.lower[2] + share * (box.upper[2] - box.lower[2]) for share in _SLICES]
     slices = [field_maps(model, box, target=target, third=value) for value in at]
-    shown = []
+    drawn: list[list[str]] = []
     for kind, title, colours in (
         (0, "Mean", MEAN_COLOURS),
         (1, "Standard deviation", SD_COLOURS),
     ):
         values = [own[kind].values for own in slices]
         limits = (min(map(np.min, values)), max(map(np.max, values)))
-        drawn = [
-            _map(
-                figures,
-                own[kind],
-                labels,
-                columns,
-                f"{title}, {third} = {value:.4g}",
-                label,
-                colours,
-                name,
-                limits,
-            )
-            for own, value in zip(slices, at, strict=True)
-        ]
-        shown.append(side_by_side(drawn, small=True))
-    return "".join(shown) + paragraph(
-        f"Slices through the posterior at three values of {third}, on one scale of colours."
+        drawn.append(
+            [
+                _map(
+                    figures,
+                    own[kind],
+                    labels,
+                    columns,
+                    f"{title}, {third} = {value:.4g}",
+                    label,
+                    colours,
+                    name,
+                    limits,
+                )
+                for own, value in zip(slices, at, strict=True)
+            ]
+        )
+    pairs = [own for pair in zip(*drawn, strict=True) for own in pair]
+    return side_by_side(pairs) + paragraph(
+        f"Slices through the posterior at three values of {third}, all means and all standard "
+        "deviations on one scale of colours."
     )
 
 

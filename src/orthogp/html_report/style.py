@@ -32,7 +32,7 @@ nav ul { display: flex; flex-wrap: wrap; gap: .2rem 1.1rem; list-style: none; ma
 a { color: var(--blue); text-decoration-thickness: 1px; text-underline-offset: .15em; }
 nav a { text-decoration: none; } nav a:hover { text-decoration: underline; }
 section { margin-top: 2.6rem; scroll-margin-top: 1rem; }
-.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(8.6rem, 1fr)); gap: .7rem;
+.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(12.5rem, 1fr)); gap: .7rem;
   margin: 1.4rem 0 0; padding: 0; }
 .tiles div { background: var(--tile); border-radius: .5rem; padding: .75rem .9rem; }
 .tiles dt { color: var(--muted); font-size: .8rem; line-height: 1.3; }
@@ -70,7 +70,10 @@ footer { border-top: 1px solid var(--line); color: var(--muted); font-size: .85r
   .tiles { grid-template-columns: repeat(2, minmax(0, 1fr)); gap: .5rem; }
   .tiles dd { font-size: 1.15rem; overflow-wrap: anywhere; }
   svg.wide { display: none; } svg.narrow { display: block; }
-  th, td { padding-right: .8rem; }
+  th, td { padding-right: .7rem; }
+  tr > :last-child { padding-right: 0; }
+  thead th.number { white-space: normal; vertical-align: bottom; }
+  pre { white-space: pre-wrap; overflow-wrap: anywhere; }
 }
 @media print {
   :root {
@@ -79,12 +82,15 @@ footer { border-top: 1px solid var(--line); color: var(--muted); font-size: .85r
     --warn: #9a4200;
   }
   @page { size: A4; margin: 16mm 15mm; }
-  body { font-size: 9.5pt; line-height: 1.45; max-width: none; padding: 0;
+  html { font-size: 9.5pt; }
+  body { line-height: 1.45; max-width: none; padding: 0;
     print-color-adjust: exact; -webkit-print-color-adjust: exact; }
   nav { display: none; }
   h1 { font-size: 18pt; } h2 { font-size: 13pt; }
   section { margin-top: 7mm; }
-  h2, h3 { break-after: avoid; } figure, table, pre, .tiles, .verdict { break-inside: avoid; }
+  p, figcaption { max-width: none; }
+  h2, h3, h2 + p, h3 + p { break-after: avoid; }
+  p, figure, table, pre, .tiles, .verdict { break-inside: avoid; }
   .tiles { grid-template-columns: repeat(4, 1fr); } .tiles div { border: 1px solid var(--line); }
   .tiles dd { font-size: 12pt; }
   .plots { grid-template-columns: 1fr 1fr; gap: 4mm 6mm; }

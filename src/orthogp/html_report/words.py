@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 from html import escape
 from typing import Any
 
@@ -10,12 +12,12 @@ import numpy as np
 from orthogp.diagnostics import Diagnostics, RegressionDiagnostics
 from orthogp.html_report.page import Section, Tile, code, paragraph, table, tiles
 from orthogp.inference.additive_posterior import AdditivePosterior
-from orthogp.inference.domain import show
-from orthogp.labels import Labels
+from orthogp.labels import Labels, describe_domain
 from orthogp.report import guarantee
 
 _MEANS = {None: "none", "constant": "a constant", "linear": "a plane"}
-_FILE = "m.orthogp"
+# A shorter pass has no rate worth telling; with sums that were there before there was none.
+_SHORTEST_PASS = 1e-2
 
 
 def number(value: Any, digits: int = 4) -> str:
@@ -99,7 +101,7 @@ def summary_section(model: Any, labels: Labels, found: Diagnostics | None) -> Se
     facts = [["mean function", f"{_MEANS[model.mean]}{', integrated out' * bool(model.mean)}"]]
     additive = isinstance(model.posterior_, AdditivePosterior)
     if model.period_ is not None and not additive:
-        facts.append(["predictions hold within", show(model.domain_)])
+        facts.append(["predictions hold within", describe_domain(model)])
     facts.append(["how the fit ended", model.status_])
     if labels.source:
         facts.append(["data", labels.source])
@@ -109,8 +111,14 @@ def summary_section(model: Any, labels: Labels, found: Diagnostics | None) -> Se
     return Section("summary", "Summary", body + table(facts))
 
 
-def certificate_section(model: Any) -> Section:
-    """Return the bounds and what follows from them, in plain words."""
+def certificate_section(model: Any, *, checked: bool = False) -> Section:
+    """Return the bounds and what follows from them, in plain words.
+
+    Parameters
+    ----------
+    checked : bool
+        Whether the page shows checks by the rows, which do not depend on the bounds.
+    """
     certificate = model.certificate_
     body = ""
     if model.features_ is None:
@@ -134,7 +142,9 @@ def certificate_section(model: Any) -> Section:
             "Not certified.",
             "The bounds are too far apart to promise anything about single predictions. The "
             f"features leave out {share:.1e} of the prior variance; more of them (num_features, "
-            "max_features) bring the bounds together. The checks above are not touched by this.",
+            "max_features) bring the bounds together."
+            + " The checks above are not touched by this."
+            * checked,
             False,
         )
     body += paragraph(
@@ -175,15 +185,17 @@ def timings_section(model: Any) -> Section:
     rows = [[names.get(name, name), f"{seconds:.2f}"] for name, seconds in timings.items()]
     if hasattr(model, "num_passes_"):
         text = f"The rows were passed over {model.num_passes_:,} times."
+    elif timings.get("pass", timings["total"]) < _SHORTEST_PASS:
+        text = ""
     else:
         speed = model.statistics_.rows / max(timings.get("pass", timings["total"]), 1e-3)
         text = f"{float(f'{speed:.2g}'):,.0f} rows per second in the one pass over them."
-    body = table(rows, ["step", "seconds"], numbers=[1]) + paragraph(text)
+    body = table(rows, ["step", "seconds"], numbers=[1]) + (paragraph(text) if text else "")
     return Section("timings", "Timings", body)
 
 
-def loading_section(model: Any, labels: Labels) -> Section:
-    """Return how to load the model and predict, in Python and on the command line."""
+def loading_section(model: Any, labels: Labels, file: str) -> Section:
+    """Return how to load the model from a file and predict, in Python and on the command line."""
     kind = type(model).__name__
     classifier = kind == "GPClassifier"
     predict = (
@@ -194,12 +206,12 @@ def loading_section(model: Any, labels: Labels) -> Section:
     columns = ", ".join(labels.inputs)
     python = (
         f"from orthogp import {kind}\n\n"
-        f'model = {kind}.load("{_FILE}")\n'
+        f"model = {kind}.load({json.dumps(file, ensure_ascii=False)})\n"
         f"# Columns of X_new: {columns}.\n"
         f"{predict}"
     )
     body = paragraph("In Python, the model having been saved by model.save or orthogp fit:")
     body += code(python, "python")
     body += paragraph("On the command line:")
-    body += code(f"orthogp predict {_FILE} new.csv --out pred.csv", "shell")
+    body += code(f"orthogp predict {shlex.quote(file)} new.csv --out pred.csv", "shell")
     return Section("load", "How to load the model", body)

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from orthogp.classifier import GPClassifier
     from orthogp.estimators import GPRegressor
 
+# What the file of a model is called where nobody says so.
+_MODEL_FILE = "m.orthogp"
+
 
 def write_report(
     model: GPRegressor | GPClassifier,
@@ -33,6 +36,7 @@ def write_report(
     *,
     title: str | None = None,
     diagnostics: Diagnostics | None = None,
+    model_file: str | None = None,
 ) -> Path:
     """Return the path of a page about a fitted model, having written it.
 
@@ -43,12 +47,14 @@ def write_report(
     diagnostics : Diagnostics, optional
         What `diagnose` found; `model.diagnostics_` unless given. Without any, the sections that
         need them say so.
+    model_file : str, optional
+        The file that holds the model, for the lines that show how to load it.
     """
     path = Path(path)
     if not path.parent.is_dir():
         # Before the work, not after it.
         raise InputError(f"The report cannot go to {path}: {path.parent} is no directory.")
-    text = render_report(model, title=title, diagnostics=diagnostics)
+    text = render_report(model, title=title, diagnostics=diagnostics, model_file=model_file)
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
@@ -63,6 +69,7 @@ def render_report(
     *,
     title: str | None = None,
     diagnostics: Diagnostics | None = None,
+    model_file: str | None = None,
 ) -> str:
     """Return a page about a fitted model as HTML; see `write_report`."""
     check_is_fitted(model, "posterior_")
@@ -78,9 +85,9 @@ def render_report(
             spectrum_section(model, labels, found, figures),
             residuals_section(model, labels, found, figures),
             calibration_section(labels, found, figures),
-            certificate_section(model),
+            certificate_section(model, checked=found is not None),
         ]
-    sections += [timings_section(model), loading_section(model, labels)]
+    sections += [timings_section(model), loading_section(model, labels, model_file or _MODEL_FILE)]
     heading = title or _title(labels)
     return page(heading, _subtitle(model, labels), sections, "Made by orthogp.")
 

@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from orthogp.errors import InputError
 from orthogp.features import AdditiveLattice
 from orthogp.features.base import prior_variance
-from orthogp.features.lattice import residual_mass
 from orthogp.inference.additive_draws import AdditiveDraws, draw_coefficients
+from orthogp.inference.additive_shares import Shares, target_shares
 from orthogp.inference.additive_variance import VarianceSeries
 from orthogp.inference.bounds import factorise, unwhiten, whiten
 from orthogp.inference.domain import Domain, show, warn_outside
@@ -60,19 +60,12 @@ class ComponentSums(NamedTuple):
         return self.averages[tuple((indices + self.lattice.extent).T)]
 
 
-class Shares(NamedTuple):
-    """How the variance of each target over the rows comes about, relative to it.
+class AdditiveSolution(NamedTuple):
+    """q(u): its mean (m, p), and L (m, m) with S⁻¹ = LLᵀ; and the shares that follow."""
 
-    Attributes
-    ----------
-    components : (j, p)
-        The variance of each component's posterior mean.
-    residual : (p,)
-        The mean square of what the posterior mean leaves.
-    """
-
-    components: NDArray[np.float64]
-    residual: NDArray[np.float64]
+    mean: NDArray[np.float64]
+    chol: NDArray[np.float64]
+    shares: Shares
 
 
 class AdditivePosterior(PredictivePosterior):
@@ -82,9 +75,10 @@ class AdditivePosterior(PredictivePosterior):
     ----------
     features, kernel, noise_variance
         The model.
-    moments : Moments
-        Its moments over the data.
+    moments : Moments or AdditiveSolution
+        Its moments over the data, or what follows from them.
     sums : tuple of ComponentSums
+        For the components; the whole function does without.
     domain : Domain
         Of all columns: where the wrapped priors stand for the kernels. A component beyond it is as
         under the prior, while the others are not concerned.
@@ -97,7 +91,7 @@ class AdditivePosterior(PredictivePosterior):
         features: AdditiveLattice,
         kernel: Kernel,
         noise_variance: float,
-        moments: Moments,
+        moments: Moments | AdditiveSolution,
         sums: tuple[ComponentSums, ...],
         domain: Domain,
         own_periods: tuple[tuple[float | None, ...], ...],
@@ -109,24 +103,23 @@ class AdditivePosterior(PredictivePosterior):
         self.noise_variance = noise_variance
         self.domain = domain
         self.num_threads = num_threads
-        self.chol = factorise(moments.gram, noise_variance)
-        #: The posterior mean of u, (m, p).
-        self.mean = unwhiten(self.chol, whiten(self.chol, moments.projection)) / noise_variance
         masses = features.masses(kernel)
         self._zero_masses = np.array([masses[own.start] for own in features.mass_slices])
         self._amplitudes = np.sqrt(features.squared_amplitudes(masses))
         #: k_j(0), and what of it the features leave out, for each component.
         self.prior_variances = np.array([prior_variance(own) for own in self.kernels])
-        self.residuals = np.array(
-            [
-                residual_mass(own, masses[at])
-                for own, at in zip(self.kernels, features.mass_slices, strict=True)
-            ]
-        )
+        seen = [features.multiplicity[at] @ masses[at] for at in features.mass_slices]
+        self.residuals = np.maximum(self.prior_variances - np.array(seen), 0.0)
         self.prior_variance = float(self.prior_variances.sum())
         self.residual = float(self.residuals.sum())
-        self.shares = self._shares(moments)
-        self._sums = sums
+        if isinstance(moments, Moments):
+            chol = factorise(moments.gram, noise_variance)
+            mean = unwhiten(chol, whiten(chol, moments.projection)) / noise_variance
+            shares = target_shares(features, self._amplitudes, mean, moments)
+            moments = AdditiveSolution(mean, chol, shares)
+        #: The posterior mean of u, (m, p), its factor, and how much the components explain.
+        self.mean, self.chol, self.shares = moments
+        self.sums = sums
         self._bounded = [
             [c for c, own in zip(columns, periods, strict=True) if own is None]
             for columns, periods in zip(features.columns, own_periods, strict=True)
@@ -262,32 +255,15 @@ class AdditivePosterior(PredictivePosterior):
 
         Σ_t conj(average_t) e^{iω_t·x} exp(−½ ω_t² width²)/P: the averages are its Fourier series.
         """
-        lattice, averages = self._sums[j]
+        lattice, averages = self.sums[j]
         omega = np.arange(-lattice.extent[0], lattice.extent[0] + 1) * lattice.spacing[0]
         series = np.conj(averages) * np.exp(-0.5 * (omega * width) ** 2) / lattice.period[0]
         values = evaluate_series(series[None], lattice, x, num_threads=self.num_threads)[:, 0]
         return np.maximum(values, 0.0)
 
-    def _shares(self, moments: Moments) -> Shares:
-        constant = self._amplitudes[0]
-        count = moments.gram[0, 0] / constant**2
-        totals = moments.projection[0] / constant
-        variance = moments.yy / count - (totals / count) ** 2
-        variance = np.where(variance > 0, variance, 1.0)
-        components = []
-        for own in self.features.slices:
-            mean = self.mean[own]
-            square = np.einsum("ip,ip->p", moments.gram[own, own] @ mean, mean) / count
-            average = moments.gram[0, own] @ mean / (constant * count)
-            components.append(np.maximum(square - average**2, 0.0) / variance)
-        fitted = np.einsum("ip,ip->p", moments.gram @ self.mean, self.mean)
-        cross = np.einsum("ip,ip->p", moments.projection, self.mean)
-        left = np.maximum(moments.yy - 2 * cross + fitted, 0.0) / count
-        return Shares(np.array(components), left / variance)
-
     def _averages(self, j: int) -> NDArray[np.float64]:
         """Return the averages of a component's cosines and sines over the rows, (2s−2,)."""
-        averages = self._sums[j].at(self.features.parts[j].indices[1:])
+        averages = self.sums[j].at(self.features.parts[j].indices[1:])
         return np.concatenate([averages.real, averages.imag])
 
     @cached_property
@@ -297,7 +273,7 @@ class AdditivePosterior(PredictivePosterior):
         Σ_t mass_t conj(average_t) e^{iω_t·x} as a series, and Σ_t mass_t |average_t|².
         """
         result = []
-        for part, own, sums in zip(self.features.parts, self.kernels, self._sums, strict=True):
+        for part, own, sums in zip(self.features.parts, self.kernels, self.sums, strict=True):
             indices, masses, _ = unseen_modes(part, own)
             averages = sums.at(indices)
             box = SeriesBox(part.lattice.extent)

@@ -61,16 +61,25 @@ def describe_additive(ending: AdditiveEnding) -> str:
         sentences.append(
             "Learning stopped before it settled: the hyperparameters may still move a little."
         )
+    sentences += describe_limits(ending.at_limit)
+    if ending.noise_at_floor:
+        sentences.append("The noise variance ended at the smallest that double precision resolves.")
+    return " ".join(sentences)
+
+
+def describe_limits(at_limit: tuple[str, ...]) -> list[str]:
+    """Return what parameters that ended at a limit say of their components."""
+    sentences = []
     silent = [
         name.removeprefix("smallest variance of ")
-        for name in ending.at_limit
+        for name in at_limit
         if name.startswith("smallest variance of ")
     ]
     if silent:
         sentences.append(f"The data show no effect of {_listed(silent)}.")
     smooth = [
         label
-        for name in ending.at_limit
+        for name in at_limit
         if name.startswith("longest lengthscale of ")
         and (label := name.removeprefix("longest lengthscale of ")) not in silent
     ]
@@ -79,9 +88,7 @@ def describe_additive(ending: AdditiveEnding) -> str:
             f"The lengthscale of {_listed(smooth)} is the longest that the covered domain holds: "
             "the effect is a gentle curve."
         )
-    if ending.noise_at_floor:
-        sentences.append("The noise variance ended at the smallest that double precision resolves.")
-    return " ".join(sentences)
+    return sentences
 
 
 def _listed(labels: list[str]) -> str:

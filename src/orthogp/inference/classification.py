@@ -1,4 +1,4 @@
-r"""Logistic classification with lattice features: sites and hyperparameters at a fixed feature set.
+r"""Logistic classification: sites and hyperparameters at a fixed feature set on lattices.
 
 For given sites the model is a regression (see `orthogp.inference.sites`), whose one-pass tightened
 bound over N rows, with d the prior variance that the features leave out, is
@@ -21,14 +21,12 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from orthogp.features import Lattice
 from orthogp.inference.bounds import Bound, one_pass_bound, titsias_bound
-from orthogp.inference.domain import Domain
 from orthogp.inference.logistic_sites import LogisticSites, ShorterSteps
-from orthogp.inference.objective import LatticeObjective
+from orthogp.inference.objective import MassObjective
 from orthogp.inference.parameters import learned_slots, unpack
 from orthogp.inference.polya_gamma import Extrapolation
-from orthogp.inference.posterior import Posterior
+from orthogp.inference.site_models import SiteModel
 from orthogp.inference.sites import Marginals, Proposals, Sites
 from orthogp.inference.threads import BlasThreads
 from orthogp.kernels import Kernel
@@ -58,7 +56,7 @@ class Pass:
 
     kernel: Kernel
     sites: Sites
-    objective: LatticeObjective
+    objective: MassObjective[Any, Any]
     bound: float
     elbo: Bound
     better: Sites
@@ -66,7 +64,7 @@ class Pass:
     @classmethod
     def over(
         cls,
-        features: Lattice,
+        model: SiteModel,
         kernel: Kernel,
         sites: Sites,
         threads: BlasThreads,
@@ -76,14 +74,10 @@ class Pass:
         rows = sites.rows
         if len(rows.X) < _ROWS_WORTH_THREADS:
             num_threads = 1
-        statistics = sites.statistics(features.lattice, features.mean, num_threads)
-        objective = LatticeObjective(features, kernel, statistics, repeats=False, threads=threads)
+        objective = model.objective(kernel, sites, threads, num_threads)
         moments = objective.moments(kernel)
-        everywhere = Domain(
-            *(np.full(features.lattice.num_dims, edge) for edge in (-np.inf, np.inf))
-        )
-        with threads.limited(features.num_features):
-            posterior = Posterior(features, kernel, 1.0, moments, everywhere, num_threads)
+        with threads.limited(model.features.num_features):
+            posterior = model.everywhere(kernel, moments, num_threads)
             f = posterior.predict(rows.X)
             regressions = [
                 bound(moments, 1.0, posterior.chol) for bound in (one_pass_bound, titsias_bound)
@@ -116,7 +110,7 @@ class SiteAscent:
 
     def __init__(
         self,
-        features: Lattice,
+        model: SiteModel,
         kernel: Kernel,
         sites: Sites,
         *,
@@ -124,10 +118,11 @@ class SiteAscent:
         num_threads: int | None = None,
         late: Callable[[], bool] = lambda: False,
     ) -> None:
-        self.features = features
+        self.model = model
         self.kernel = kernel
         self.slots = learned_slots(kernel)
         self._best: Pass | None = None
+        self._last: Pass | None = None
         self.bounds: list[float] = []
         self.num_passes = 0
         self._sites = sites
@@ -146,9 +141,12 @@ class SiteAscent:
     @property
     def best(self) -> Pass:
         """The pass with the largest bound of those that an ascent ended with."""
-        if self._best is None:
-            raise ValueError("There is no best pass before the first ascent: call `ascend`.")
-        return self._best
+        return _known(self._best)
+
+    @property
+    def last(self) -> Pass:
+        """The pass that the last ascent ended with."""
+        return _known(self._last)
 
     def ascend(self, kernel: Kernel, *, max_passes: int = _MOST_PASSES, share: float = 0.0) -> Pass:
         """Return the last pass with a kernel.
@@ -165,7 +163,7 @@ class SiteAscent:
             self.bounds.append(last.bound)
             if gain < max(CONVERGED, share * (last.bound - self.bounds[0])):
                 break
-        self._sites = last.sites
+        self._sites, self._last = last.sites, last
         if self._best is None or last.bound > self._best.bound:
             self._best = last
         return last
@@ -180,7 +178,13 @@ class SiteAscent:
 
     def _pass(self, kernel: Kernel, sites: Sites) -> Pass:
         self.num_passes += 1
-        return Pass.over(self.features, kernel, sites, self._threads, self._num_threads)
+        return Pass.over(self.model, kernel, sites, self._threads, self._num_threads)
+
+
+def _known(last: Pass | None) -> Pass:
+    if last is None:
+        raise ValueError("There is no best pass before the first ascent: call `ascend`.")
+    return last
 
 
 def _proposals_for(sites: Sites) -> Proposals[Any]:

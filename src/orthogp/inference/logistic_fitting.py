@@ -3,28 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from orthogp.features import Lattice, MeanPrior
+from orthogp.inference.additive_posterior import AdditivePosterior
 from orthogp.inference.bounds import Bound
 from orthogp.inference.classification import Pass, SiteAscent
 from orthogp.inference.domain import Domain
-from orthogp.inference.fitting import FIRST_FEATURES, MOST_FIRST_FEATURES, SETTLED
-from orthogp.inference.limits import NOISE_FLOOR, names_at_limit, parameter_limits
+from orthogp.inference.fitting import MOST_FIRST_FEATURES, SETTLED
+from orthogp.inference.label_grids import LabelGrid
 from orthogp.inference.logistic_sites import LogisticSites
 from orthogp.inference.moments import Moments
-from orthogp.inference.optimise import curvature_at, refine
+from orthogp.inference.optimise import refine
 from orthogp.inference.parameters import pack
 from orthogp.inference.posterior import Posterior
-from orthogp.inference.residual import required_features
 from orthogp.inference.settings import FitSettings
+from orthogp.inference.site_models import SiteModel
 from orthogp.inference.sites import LabelledRows, Sites
 from orthogp.inference.threads import BlasThreads
-from orthogp.inference.wrapping import choose_decimation
 from orthogp.kernels import Kernel
-from orthogp.statistics import FrequencyLattice
 
 #: The trace term, in nats, that the final features may leave.
 ALLOWED_TRACE = 0.05
@@ -33,8 +32,6 @@ ALLOWED_TRACE = 0.05
 _FIRST_PASSES = 6
 # A change of features that gains less than this share of what they still cost is the last.
 _WORTH = 0.02
-# The shortest period, relative to the data's extent.
-_SHORTEST = 1.1
 # How much longer lengthscales may become before the period must, at first and at the end.
 _HEADROOM_FIRST, _HEADROOM_LAST = 1.5, 1.1
 
@@ -44,7 +41,8 @@ class Stage:
     """Where learning with one feature set ended."""
 
     last: Pass
-    features: Lattice
+    model: SiteModel
+    layout: Any
     curvature: NDArray[np.float64] | None = None
     at_limit: tuple[str, ...] = ()
     converged: bool = True
@@ -52,12 +50,13 @@ class Stage:
     @property
     def num_features(self) -> int:
         """The number of features."""
-        return self.features.num_features
+        return self.model.features.num_features
 
     @property
-    def lattice(self) -> FrequencyLattice:
-        """The lattice that they belong to."""
-        return self.features.lattice
+    def size(self) -> int:
+        """The number of features that were selected: all but the slopes of a mean function."""
+        mean = self.model.features.mean
+        return self.num_features - (len(mean.origin) if mean.slope_variance else 0)
 
 
 @dataclass(frozen=True)
@@ -75,7 +74,7 @@ class LogisticFit:
     """
 
     kernel: Kernel
-    features: Lattice
+    model: SiteModel
     sites: Sites
     moments: Moments
     elbo: Bound
@@ -87,9 +86,19 @@ class LogisticFit:
         """The bound in all."""
         return self.elbo.total
 
-    def posterior(self, domain: Domain, num_threads: int) -> Posterior:
+    @property
+    def features(self) -> Any:
+        """The features."""
+        return self.model.features
+
+    @property
+    def period(self) -> Any:
+        """The period of the prior, or of each component's."""
+        return self.model.period
+
+    def posterior(self, domain: Domain, num_threads: int) -> Posterior | AdditivePosterior:
         """Return the posterior of the latent function over a domain."""
-        return Posterior(self.features, self.kernel, 1.0, self.moments, domain, num_threads)
+        return self.model.posterior(self.kernel, self.moments, domain, num_threads)
 
 
 class LogisticFitter:
@@ -97,10 +106,8 @@ class LogisticFitter:
 
     Parameters
     ----------
-    lattice : FrequencyLattice
-        The finest that features may be chosen from.
-    width : (d,)
-        The extent of the rows and of what else is to be covered.
+    grid : LabelGrid
+        Where features may be chosen from.
     sites : type
         How labels become a regression: by the likelihood's own expectation, or Pólya-Gamma's bound.
     """
@@ -108,17 +115,13 @@ class LogisticFitter:
     def __init__(
         self,
         rows: LabelledRows,
-        lattice: FrequencyLattice,
-        width: NDArray[np.float64],
-        mean: MeanPrior,
+        grid: LabelGrid,
         settings: FitSettings,
         num_threads: int = 1,
         sites: type[Sites] = LogisticSites,
     ) -> None:
         self.rows = rows
-        self.lattice = lattice
-        self.width = width
-        self.mean = mean
+        self.grid = grid
         self.settings = settings
         self._threads = BlasThreads(num_threads)
         self._num_threads = num_threads
@@ -129,38 +132,36 @@ class LogisticFitter:
         """Return the fit from the best of some kernels."""
         flat = self._kind.flat(self.rows)
         if not self.settings.learn:
-            lattice = self._decimated(kernels[0], 1.0)
-            size = self._wanted_features(kernels[0], flat, lattice)
-            features = Lattice.select(kernels[0], lattice, size, self.mean)
-            return self._finished(self._converged(kernels[0], flat, features))
+            layout = self.grid.layout(kernels[0], 1.0)
+            size = self._wanted_features(kernels[0], flat, layout)
+            return self._finished(self._converged(kernels[0], flat, layout, size))
         starts = [self._start(kernel, flat) for kernel in kernels]
         best = max(starts, key=lambda stage: stage.last.bound)
-        best = self._learned(best, best.lattice, best.num_features)
-        if self._scarce(best, best.lattice):
-            best = self._shortened(self._settled(best, best.num_features))
+        best = self._learned(best, best.layout, best.size)
+        if self.grid.shorter(best.layout) and self._scarce(best, best.layout):
+            best = self._shortened(self._settled(best, best.size))
         best = self._settled(best, self.settings.most_features)
-        exact = self._converged(best.last.kernel, best.last.sites, best.features)
-        return self._finished(replace(best, last=exact.last))
+        exact = self._ascended(best.last.kernel, best.last.sites, best.model)
+        return self._finished(replace(best, last=exact))
 
     # ------------------------------------------------------------------ stages
 
     def _start(self, kernel: Kernel, sites: Sites) -> Stage:
         """Return a stage of a few passes by which to compare kernels."""
-        lattice = self._decimated(kernel, _HEADROOM_FIRST)
-        few = FIRST_FEATURES[len(self.width)]
-        size = np.clip(self._wanted_features(kernel, sites, lattice), few, MOST_FIRST_FEATURES)
+        layout = self.grid.layout(kernel, _HEADROOM_FIRST)
+        few = min(self.grid.first_features, MOST_FIRST_FEATURES)
+        size = np.clip(self._wanted_features(kernel, sites, layout), few, MOST_FIRST_FEATURES)
         size = min(int(size), self.settings.most_features)
-        features = Lattice.select(kernel, lattice, size, self.mean)
-        return self._converged(kernel, sites, features, max_passes=_FIRST_PASSES)
+        return self._converged(kernel, sites, layout, size, max_passes=_FIRST_PASSES)
 
     def _settled(self, best: Stage, most: int) -> Stage:
         """Return the stage whose lattice and features are those that its kernel asks for."""
         for _ in range(8):
-            lattice, wanted = self._wanted(best)
+            layout, wanted = self._wanted(best)
             wanted = min(wanted, most)
             # In steps of at most four: most of the way is cheap with few features.
-            size = min(wanted, 4 * best.num_features)
-            stage = self._learned(best, lattice, size)
+            size = min(wanted, 4 * best.size)
+            stage = self._learned(best, layout, size)
             gain = stage.last.bound - best.last.bound
             if gain > 0 or size < wanted:
                 best = stage
@@ -175,54 +176,48 @@ class LogisticFitter:
         One axis after the other gives up long lengthscales for that, as long as the bound gains.
         """
         while not self.settings.late():
-            factors = self._factors(best.lattice)
-            lattices = [self.lattice.decimate(factors + step) for step in np.eye(len(factors))]
-            stages = [
-                self._learned(best, lattice, best.num_features)
-                for lattice in lattices
-                if np.all(lattice.period >= _SHORTEST * self.width)
-            ]
+            layouts = self.grid.shorter(best.layout)
+            stages = [self._learned(best, layout, best.size) for layout in layouts]
             stage = max([best, *stages], key=lambda stage: stage.last.bound)
             if stage is best:
                 break
             best = stage
         return best
 
-    def _converged(self, kernel: Kernel, sites: Sites, features: Lattice, **limit: int) -> Stage:
+    def _converged(
+        self, kernel: Kernel, sites: Sites, layout: Any, size: int, **limit: int
+    ) -> Stage:
         """Return the stage that leaves the kernel as it is."""
-        ascent = self._ascent(kernel, sites, features)
+        model = self.grid.select(kernel, layout, size)
+        return Stage(self._ascended(kernel, sites, model, **limit), model, layout)
+
+    def _ascended(self, kernel: Kernel, sites: Sites, model: SiteModel, **limit: int) -> Pass:
+        ascent = self._ascent(kernel, sites, model)
         last = ascent.ascend(kernel, **limit)
         self._num_passes += ascent.num_passes
-        return Stage(last, features)
+        return last
 
-    def _learned(self, previous: Stage, lattice: FrequencyLattice, size: int) -> Stage:
+    def _learned(self, previous: Stage, layout: Any, size: int) -> Stage:
         """Return the stage that learns the kernel, from where the previous one ended."""
         kernel, sites = previous.last.kernel, previous.last.sites
-        features = Lattice.select(kernel, lattice, size, self.mean)
-        ascent = self._ascent(kernel, sites, features)
-        tolerance = self.settings.wrap_tolerance
-        edges = parameter_limits(kernel, ascent.slots, lattice, self.width, tolerance, NOISE_FLOOR)
-        # The last limits are those of a noise variance, which is one here.
-        lower, upper = (edge[:-1] for edge in edges)
+        model = self.grid.select(kernel, layout, size)
+        ascent = self._ascent(kernel, sites, model)
+        lower, upper = self.grid.limits(kernel, layout)
         vector = np.clip(pack(kernel, ascent.slots), lower, upper)
         if len(vector) == 0:
-            return self._converged(kernel, sites, features)
+            return Stage(self._ascended(kernel, sites, model), model, layout)
         curvature = previous.curvature
         if curvature is None:
-            _, gradient = ascent(vector)
-            curvature = curvature_at(ascent, vector, gradient, lower, upper)
+            curvature = self.grid.curvature(ascent, vector, (lower, upper))
         late = self.settings.late
         found = refine(ascent, vector, lower, upper, curvature, max_iterations=20, out_of_time=late)
         self._num_passes += ascent.num_passes
-        at_limit = names_at_limit(ascent.slots, found.x, lower, upper)
-        return Stage(ascent.best, features, found.curvature, at_limit, found.converged)
+        at_limit = self.grid.names_at_limit(kernel, layout, found.x, (lower, upper))
+        return Stage(ascent.best, model, layout, found.curvature, at_limit, found.converged)
 
-    def _ascent(self, kernel: Kernel, sites: Sites, features: Lattice) -> SiteAscent:
-        # Sums are needed no further than the features reach, and each pass takes them anew.
-        lattice, reach = features.lattice, np.abs(features.indices).max(axis=0)
-        narrow = FrequencyLattice(lattice.spacing, reach, lattice.centre)
+    def _ascent(self, kernel: Kernel, sites: Sites, model: SiteModel) -> SiteAscent:
         return SiteAscent(
-            Lattice(narrow, features.indices, self.mean),
+            model,
             kernel,
             sites,
             threads=self._threads,
@@ -232,48 +227,36 @@ class LogisticFitter:
 
     # ------------------------------------------------------------------ choices
 
-    def _decimated(self, kernel: Kernel, headroom: float) -> FrequencyLattice:
-        """Return the coarsest lattice that the kernel, stretched by `headroom`, allows."""
-        tolerance = self.settings.wrap_tolerance
-        return self.lattice.decimate(
-            choose_decimation(kernel, self.lattice, self.width, tolerance, headroom)
-        )
-
-    def _factors(self, lattice: FrequencyLattice) -> NDArray[np.int64]:
-        """Return by how much a lattice was decimated."""
-        return np.rint(lattice.spacing / self.lattice.spacing).astype(np.int64)
-
-    def _wanted(self, stage: Stage) -> tuple[FrequencyLattice, int]:
-        """Return the lattice and the number of features to go on with."""
-        lattice = self._decimated(stage.last.kernel, _HEADROOM_LAST)
-        if self._scarce(stage, lattice):
+    def _wanted(self, stage: Stage) -> tuple[Any, int]:
+        """Return the layout and the number of features to go on with."""
+        layout = self.grid.layout(stage.last.kernel, _HEADROOM_LAST)
+        if self._scarce(stage, layout):
             # Longer lengthscales are not worth a longer period, on which features reach less far.
-            factors = np.maximum(self._factors(lattice), self._factors(stage.lattice))
-            lattice = self.lattice.decimate(factors)
-        return lattice, self._wanted_features(stage.last.kernel, stage.last.sites, lattice)
+            layout = self.grid.no_longer(layout, stage.layout)
+        return layout, self._wanted_features(stage.last.kernel, stage.last.sites, layout)
 
-    def _scarce(self, stage: Stage, lattice: FrequencyLattice) -> bool:
-        """Whether a lattice takes more features than there may be."""
-        wanted = self._sufficient(stage.last.kernel, stage.last.sites, lattice)
+    def _scarce(self, stage: Stage, layout: Any) -> bool:
+        """Whether a layout takes more features than there may be."""
+        wanted = self._sufficient(stage.last.kernel, stage.last.sites, layout)
         return wanted > self.settings.most_features
 
-    def _wanted_features(self, kernel: Kernel, sites: Sites, lattice: FrequencyLattice) -> int:
-        """Return how many features of a lattice to end with."""
+    def _wanted_features(self, kernel: Kernel, sites: Sites, layout: Any) -> int:
+        """Return how many features of a layout to end with."""
         if self.settings.num_features is not None:
             return self.settings.num_features
-        wanted = max(self._sufficient(kernel, sites, lattice), 33)
+        wanted = max(self._sufficient(kernel, sites, layout), 33)
         return min(wanted, self.settings.max_features)
 
-    def _sufficient(self, kernel: Kernel, sites: Sites, lattice: FrequencyLattice) -> int:
+    def _sufficient(self, kernel: Kernel, sites: Sites, layout: Any) -> int:
         """Return how many features keep the trace term within what is allowed."""
         allowed = 2 * ALLOWED_TRACE / sites.precision_total
-        return required_features(kernel, lattice, allowed)[0]
+        return self.grid.sufficient(kernel, layout, allowed)
 
     def _finished(self, stage: Stage) -> LogisticFit:
         last = stage.last
         return LogisticFit(
             kernel=last.kernel,
-            features=stage.features,
+            model=stage.model,
             sites=last.sites,
             moments=last.objective.moments(last.kernel),
             elbo=last.elbo,
@@ -296,8 +279,6 @@ class LogisticFitter:
                 "Learning stopped before it settled: the hyperparameters may still move a little."
             )
         if stage.at_limit:
-            names = " and ".join(stage.at_limit)
-            scarce = self._scarce(stage, stage.lattice)
-            remedy = "more features allow a longer period" if scarce else "see `domain` and `mean`"
-            sentences.append(f"The {names} ended at a limit: {remedy}.")
+            scarce = self._scarce(stage, stage.layout)
+            sentences += self.grid.describe_limits(stage.at_limit, scarce)
         return " ".join(sentences)

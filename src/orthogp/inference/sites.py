@@ -14,7 +14,7 @@ is stationary there.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Generic, NamedTuple, Self, TypeVar
 
@@ -23,7 +23,12 @@ from numpy.typing import NDArray
 
 from orthogp.features import MeanPrior
 from orthogp.inference.bounds import Bound
-from orthogp.statistics import FourierStatistics, FrequencyLattice
+from orthogp.statistics import (
+    AdditiveStatistics,
+    ComponentLattice,
+    FourierStatistics,
+    FrequencyLattice,
+)
 
 
 class LabelledRows(NamedTuple):
@@ -41,6 +46,14 @@ class LabelledRows(NamedTuple):
     def total(self, values: NDArray[np.float64]) -> float:
         """Return the sum of one value per row."""
         return float(values.sum() if self.weights is None else self.weights @ values)
+
+    def merged(self) -> Self:
+        """Return the rows sorted, equal ones as one of their total weight."""
+        weights = np.ones(len(self.X)) if self.weights is None else self.weights
+        table = np.column_stack([self.X, self.labels])
+        distinct, which = np.unique(table, axis=0, return_inverse=True)
+        totals = np.bincount(which.ravel(), weights).astype(np.float64)
+        return type(self)(distinct[:, :-1], distinct[:, -1], totals)
 
 
 class Marginals(NamedTuple):
@@ -92,17 +105,42 @@ class Sites(ABC):
         Their `rows` and `log_weights` are those of Gaussian factors of precision τ, each of which
         counts as often as its row.
         """
-        rows, precisions = self.rows, self.precisions
-        weights = precisions if rows.weights is None else rows.weights * precisions
-        statistics = FourierStatistics.from_data(
-            lattice,
-            rows.X,
-            self.slopes / precisions,
-            weights,
+        return self._counted(
+            FourierStatistics.from_data(
+                lattice,
+                self.rows.X,
+                *self._regression,
+                covariates=mean.covariates if mean.slope_variance else None,
+                num_threads=num_threads,
+            )
+        )
+
+    def additive_statistics(
+        self,
+        components: Sequence[ComponentLattice],
+        mean: MeanPrior,
+        num_threads: int | None = None,
+    ) -> AdditiveStatistics:
+        """Return the same for the components of an additive model."""
+        statistics = AdditiveStatistics.from_data(
+            components,
+            self.rows.X,
+            *self._regression,
             covariates=mean.covariates if mean.slope_variance else None,
             num_threads=num_threads,
         )
-        return replace(statistics, rows=rows.num_rows, log_weights=rows.total(np.log(precisions)))
+        return replace(statistics, parts=tuple(map(self._counted, statistics.parts)))
+
+    @property
+    def _regression(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """The targets and weights of the rows, (n,) each."""
+        precisions, repeats = self.precisions, self.rows.weights
+        weights = precisions if repeats is None else repeats * precisions
+        return self.slopes / precisions, weights
+
+    def _counted(self, sums: FourierStatistics) -> FourierStatistics:
+        rows = self.rows
+        return replace(sums, rows=rows.num_rows, log_weights=rows.total(np.log(self.precisions)))
 
     def bound(self, regression: Bound, f: Marginals) -> Bound:
         """Return the bound on log p(y) from that of the sites' regression, of noise variance one.

@@ -198,7 +198,7 @@ def _features_and_period(posterior: Any) -> tuple[Any, Any]:
 def _classifier_content(model: Any) -> dict[str, Any]:
     several = len(model.classes_) > 2
     statuses = model.status_ if several else (model.status_,)
-    return {
+    content = {
         "classes": labels_content(model.classes_),
         "columns": model.columns_.tolist(),
         "domain": domain_content(model.domain_),
@@ -209,6 +209,9 @@ def _classifier_content(model: Any) -> dict[str, Any]:
         "num_rows": int(model.num_rows_),
         "seconds": dict(model.timings_),
     }
+    if isinstance(model._posteriors[0], AdditivePosterior):
+        content["extent"] = domain_content(model._extent)
+    return content
 
 
 def _read_classifier(record: Record, model: Any) -> None:
@@ -219,6 +222,11 @@ def _read_classifier(record: Record, model: Any) -> None:
     setting = Setting(len(columns), 1, available_threads(model.n_jobs))
     parts = record.records("posteriors", count=count)
     posteriors = [posterior_from(part, setting) for part in parts]
+    if len({type(own) for own in posteriors}) > 1:
+        record.fail("must all be of one form", "posteriors")
+    extent = None
+    if isinstance(posteriors[0], AdditivePosterior):
+        extent = domain_from(record.record("extent"), size=len(columns))
     status = record.texts("status")
     if len(status) != count:
         record.fail(f"must be {count} texts", "status")
@@ -228,7 +236,7 @@ def _read_classifier(record: Record, model: Any) -> None:
         return values[0] if count == 1 else tuple(values)
 
     model.classes_, model.columns_, model.domain_ = classes, columns, domain
-    model._posteriors = posteriors
+    model._posteriors, model._extent = posteriors, extent
     model.posterior_ = one_or_all(posteriors)
     model.kernel_ = one_or_all([own.kernel.with_columns(names) for own in posteriors])
     model.features_ = one_or_all([own.features for own in posteriors])

@@ -33,6 +33,8 @@ from orthogp.inference.variance_field import VarianceField
 from orthogp.kernels import Kernel
 from orthogp.sketch import Sketch, Units
 from orthogp.statistics import AdditiveStatistics, FourierStatistics, FrequencyLattice
+from orthogp.storage.additive_solutions import solution_content, solution_from
+from orthogp.storage.factors import packed, unpacked
 from orthogp.storage.features import features_content, features_from
 from orthogp.storage.kernels import kernel_content, kernel_from
 from orthogp.storage.record import Record
@@ -76,14 +78,16 @@ def posterior_content(posterior: PredictivePosterior, *, has_sums: bool) -> dict
     if isinstance(posterior, Posterior):
         content |= {"form": "lattice", "features": features_content(posterior.features)}
         if not has_sums or len(posterior.mean) > _MOST_COMPUTED:
-            content |= {"mean": posterior.mean, "factor": _packed(posterior.chol)}
-    elif isinstance(posterior, AdditivePosterior) and has_sums:
-        if len(posterior.kernels) == 1 and len(posterior.mean) > _MOST_COMPUTED:
+            content |= {"mean": posterior.mean, "factor": packed(posterior.chol)}
+    elif isinstance(posterior, AdditivePosterior):
+        if has_sums and len(posterior.kernels) == 1 and len(posterior.mean) > _MOST_COMPUTED:
             raise FileError(
                 f"A file of one component takes up to {_MOST_COMPUTED} features, got "
                 f"{len(posterior.mean)}: fit with a smaller max_features."
             )
         content |= {"form": "additive", "features": features_content(posterior.features)}
+        if not has_sums:
+            content |= solution_content(posterior)
     elif isinstance(posterior, IterativePosterior) and has_sums:
         modes = posterior.modes
         content |= {
@@ -102,7 +106,7 @@ def posterior_content(posterior: PredictivePosterior, *, has_sums: bool) -> dict
             "features": features_content(posterior.features),
             "mean_function": mean_content(posterior.mean_prior),
             "mean": posterior.mean,
-            "factor": _packed(posterior.chol),
+            "factor": packed(posterior.chol),
             "residual": float(posterior.residual),
             "offset": float(posterior.offset),
         }
@@ -138,7 +142,7 @@ def _lattice(
     if "factor" in record:
         m = features.num_features
         mean = record.array("mean", "float", (m, setting.num_targets))
-        solution = Solution(mean, _unpacked(record, m))
+        solution = Solution(mean, unpacked(record, m))
         return Posterior(features, kernel, noise_variance, solution, domain, threads)
     sums = _standardised(record, setting)
     if not isinstance(sums, FourierStatistics):
@@ -154,7 +158,22 @@ def _lattice(
 def _additive(
     record: Record, setting: Setting, kernel: Kernel, noise_variance: float, domain: Domain
 ) -> AdditivePosterior:
-    features, sums = features_from(record.record("features")), _standardised(record, setting)
+    features = features_from(record.record("features"))
+    if "factor" in record:
+        if not isinstance(features, AdditiveLattice):
+            record.fail("must be lattices, one for each component", "features")
+        solution = solution_from(record, features, kernel, setting.num_dims, setting.num_targets)
+        return AdditivePosterior(
+            features,
+            kernel,
+            noise_variance,
+            solution.solution,
+            solution.sums,
+            domain,
+            solution.own_periods,
+            setting.num_threads,
+        )
+    sums = _standardised(record, setting)
     if (
         not isinstance(features, AdditiveLattice)
         or not isinstance(sums, AdditiveStatistics)
@@ -244,7 +263,7 @@ def _family(
         noise_variance,
         prior,
         record.array("mean", "float", (m, setting.num_targets)),
-        _unpacked(record, m),
+        unpacked(record, m),
         record.number("residual", least=0.0),
         domain,
         setting.num_threads,
@@ -283,20 +302,6 @@ def _decimation(
     if whole.decimate(factors) != thin:
         record.fail("must lie on every so many frequencies of the sums", "features")
     return factors
-
-
-def _packed(factor: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the lower triangle, row by row."""
-    return np.asarray(factor)[np.tril_indices(len(factor))]
-
-
-def _unpacked(record: Record, size: int) -> NDArray[np.float64]:
-    triangle = record.array("factor", "float", (size * (size + 1) // 2,))
-    factor = np.zeros((size, size), order="F")
-    factor[np.tril_indices(size)] = triangle
-    if np.any(np.diag(factor) <= 0):
-        record.fail("must have a positive diagonal", "factor")
-    return factor
 
 
 def _check_finite(record: Record, posterior: Any) -> None:

@@ -119,7 +119,8 @@ def parquet_blocks(piece: Piece, reading: Reading) -> Iterator[Block]:
                 if not reading.skip_bad:
                     raise InputError(
                         f"Row group {group} of {piece.label} (rows {start + 1} to {start + total}) "
-                        f"cannot be read: {_first_line(error)}; restore the file, or skip bad rows."
+                        f"cannot be read: {_first_line(error)}; restore the file, or skip such "
+                        "rows (--skip-bad)."
                     ) from error
                 where = f"row group {group} of {piece.label}"
                 empty = np.empty((len(reading.names), 0))
@@ -200,7 +201,7 @@ def _columns(
         if not reading.skip_bad:
             raise InputError(
                 f"Column {reading.names[j]!r} must hold finite numbers, got {columns[j, i]} in "
-                f"{where}: correct it, or skip bad rows."
+                f"{where}: correct it, or skip such rows (--skip-bad)."
             )
         rows = infinite.any(axis=0)
         bad, first_bad, columns = int(rows.sum()), where, columns[:, ~rows]
@@ -255,7 +256,7 @@ def _opened(path: str, label: str) -> Iterator[Any]:
     try:
         file = pq.ParquetFile(path, page_checksum_verification=True)
     except FileNotFoundError as error:
-        raise InputError(f"There is no file {label}.") from error
+        raise InputError(f"There is no file {label}: check its name.") from error
     except pa.ArrowInvalid as error:
         raise InputError(f"{label} is damaged or no Parquet file: {_first_line(error)}.") from error
     except OSError as error:

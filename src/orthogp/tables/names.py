@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from math import isinf, nan
 
@@ -10,12 +11,21 @@ from orthogp.statistics.lattice import MAX_DIMS
 
 # What stands for no value, in lower case, besides what reads as the number NaN.
 MISSING = frozenset({"", "na", "n/a", "#n/a", "null", "none"})
+#: What stands for bytes that are not UTF-8.
+UNREADABLE = "\ufffd"
+# Names of columns that a sentence lists at most.
+_MOST_NAMES = 30
+_DATE = re.compile(r"\d{1,4}([/.-])\d{1,2}\1\d{1,4}(\D.*)?")
+_DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+([eE][+-]?\d+)?")
 
 
 def check_header(label: str, names: Sequence[str]) -> None:
     """Raise unless the first line of a text file can be column names."""
     if not any(names):
-        raise InputError(f"{label} must begin with a line of column names, but that line is empty.")
+        raise InputError(
+            f"{label} must begin with a line of column names, but that line is empty: "
+            "add one such as x,y."
+        )
     if all(_is_number(name) for name in names):
         raise InputError(
             f"{label} must begin with a line of column names, but that line holds numbers only: "
@@ -44,8 +54,8 @@ def choose_inputs(
             raise InputError(f"{label} has no column besides {besides} to predict it from.")
         if len(others) > MAX_DIMS:
             raise InputError(
-                f"{label} has {len(others)} columns besides {besides}: choose up to {MAX_DIMS} of "
-                f"them as inputs ({listed(others)})."
+                f"{label} has {len(others)} columns besides {besides}: name those to predict from "
+                f"by --inputs ({_some(others)}); more than {MAX_DIMS} add up, one function of each."
             )
         return others
     if not inputs:
@@ -63,7 +73,7 @@ def find_column(label: str, names: Sequence[str], name: str) -> int:
     """Return the position of a column."""
     count = list(names).count(name)
     if count == 0:
-        raise InputError(f"{label} has no column {name!r}; its columns are {listed(names)}.")
+        raise InputError(f"{label} has no column {name!r}; its columns are {_some(names)}.")
     if count > 1:
         raise InputError(f"{label} has {count} columns named {name!r}: rename them.")
     return list(names).index(name)
@@ -88,24 +98,48 @@ def is_missing(cell: str) -> bool:
     return cell.strip().lower() in MISSING
 
 
-def refuse_cell(name: str, cell: object, where: str, *, times: bool = False) -> InputError:
+def refuse_cell(name: str, cell: str, where: str, *, times: bool = False) -> InputError:
     """Return the error for a cell that is no number (or, with `times`, no date-time)."""
-    if times:
-        return InputError(
-            f"Column {name!r} must hold date-times as 2024-01-31 or 2024-01-31T12:30:00, got "
-            f"{cell!r} in {where}: leave such cells empty, skip such rows (--skip-bad), or choose "
-            "other columns."
-        )
+    wanted = "date-times as 2024-01-31 or 2024-01-31T12:30:00" if times else "finite numbers"
+    remedy = _rewriting(cell) or "leave such cells empty, skip such rows (--skip-bad)"
     return InputError(
-        f"Column {name!r} must hold finite numbers, got {cell!r} in {where}: leave such cells "
-        "empty, skip such rows (--skip-bad), choose other columns, or write categories as whole "
-        "numbers (for a Categorical kernel in Python) and dates as 2024-01-31."
+        f"Column {name!r} must hold {wanted}, got {cell!r} in {where}: {remedy}, or choose other "
+        "columns."
     )
+
+
+def refuse_column(name: str, cell: str, where: str) -> InputError:
+    """Return the error for a column of text, of which this is the first cell."""
+    remedy = _rewriting(cell) or (
+        "write categories as whole numbers (for a Categorical kernel, or as the classes of a "
+        "GPClassifier, both in Python)"
+    )
+    return InputError(
+        f"Column {name!r} must hold finite numbers, got {cell!r} in {where}: {remedy}, or choose "
+        "other columns (--inputs)."
+    )
+
+
+def _rewriting(cell: str) -> str | None:
+    """Return how a cell that could be a number or a date should be written, if it could."""
+    if UNREADABLE in cell:
+        return "save the file in UTF-8"
+    if _DATE.fullmatch(cell.strip()):
+        return "write dates as 2024-01-31 or 2024-01-31T12:30:00"
+    if _DECIMAL_COMMA.fullmatch(cell.strip()):
+        return "write decimals with a point"
+    return None
 
 
 def listed(names: Sequence[str]) -> str:
     """Return names with commas between."""
     return ", ".join(names)
+
+
+def _some(names: Sequence[str]) -> str:
+    """Return names with commas between, the first of them if they are very many."""
+    rest = len(names) - _MOST_NAMES
+    return listed(names) if rest <= 0 else f"{listed(names[:_MOST_NAMES])} and {rest} others"
 
 
 def _is_number(cell: str) -> bool:

@@ -20,7 +20,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from orthogp.errors import InputError
-from orthogp.tables.names import check_header, find_column, is_missing, read_number, refuse_cell
+from orthogp.tables.names import (
+    check_header,
+    find_column,
+    is_missing,
+    read_number,
+    refuse_cell,
+    refuse_column,
+)
 from orthogp.tables.pieces import Block, Piece, Reading, Tally, has_arrow, without_missing
 from orthogp.tables.times import TimeScale, parse_datetime
 
@@ -30,6 +37,10 @@ _BLOCK_BYTES = 2**24
 _SAMPLE_BYTES = 2**16
 # No line, and no cell in quotation marks, is longer.
 _LONGEST_LINE = 2**26
+# How archives begin (spreadsheets among them), compressed files, and text of two-byte characters.
+_ARCHIVE_MARK = b"PK\x03\x04"
+_GZIP_MARK = b"\x1f\x8b"
+_UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 
 
 class TextHeader(NamedTuple):
@@ -64,6 +75,7 @@ def read_header(path: str, label: str) -> TextHeader:
         data = stream.read(_SAMPLE_BYTES)
         if len(data) == _SAMPLE_BYTES:
             data = data[: data.rfind(b"\n") + 1]
+        _check_text(label, first)
         # Spreadsheets mark UTF-8 by a first character that belongs to no name.
         line = first.decode("utf-8-sig")
         delimiter = max(_DELIMITERS, key=line.count)
@@ -75,6 +87,28 @@ def read_header(path: str, label: str) -> TextHeader:
     return TextHeader(names, delimiter, len(first), length, b'"' in first + data, sample)
 
 
+def _check_text(label: str, first: bytes) -> None:
+    """Raise unless the first line can be that of a table in UTF-8."""
+    if not first:
+        raise InputError(f"{label} is empty: a table begins with a line of column names.")
+    if first.startswith(_ARCHIVE_MARK):
+        raise InputError(
+            f"{label} is a spreadsheet or an archive, not text: save the table as CSV in UTF-8."
+        )
+    if first.startswith(_GZIP_MARK):
+        raise InputError(
+            f"{label} is compressed: uncompress it (gzip -d), or give it a name that ends in .gz."
+        )
+    try:
+        first.decode("utf-8")
+    except UnicodeDecodeError as error:
+        likely = "utf-16" if first.startswith(_UTF16_MARKS) else "latin1"
+        raise InputError(
+            f"{label} is not text in UTF-8: save it as CSV in UTF-8, or convert it, for instance "
+            f"by iconv -f {likely} -t utf-8."
+        ) from error
+
+
 def column_kind(header: TextHeader, label: str, name: str) -> Literal["number", "time"]:
     """Return what a column holds, by its first cells; refuse one that holds neither."""
     position = find_column(label, header.names, name)
@@ -84,7 +118,7 @@ def column_kind(header: TextHeader, label: str, name: str) -> Literal["number", 
         return "number"
     if _is_a(parse_datetime, known[0]):
         return "time"
-    raise refuse_cell(name, known[0], f"line {2 + cells.index(known[0])} of {label}")
+    raise refuse_column(name, known[0], f"line {2 + cells.index(known[0])} of {label}")
 
 
 def text_piece(path: str, label: str, header: TextHeader) -> Piece:
@@ -190,9 +224,9 @@ class _Parser:
             line = _count_lines(self._piece, at)
         rows: list[list[float]] = []
         bad, first_bad = 0, None
-        lines = csv.reader(
-            io.StringIO(body.decode("utf-8"), newline=""), delimiter=self._header.delimiter
-        )
+        # Columns that are not used may be in any encoding.
+        text = io.StringIO(body.decode("utf-8", errors="replace"), newline="")
+        lines = csv.reader(text, delimiter=self._header.delimiter)
         for cells in lines:
             # A blank line is no row.
             if not cells:
@@ -202,7 +236,7 @@ class _Parser:
                 if len(cells) != width:
                     raise InputError(
                         f"L{where[1:]} must have {width} cells, as its first line has, got "
-                        f"{len(cells)}."
+                        f"{len(cells)}: correct it, or skip such rows (--skip-bad)."
                     )
                 rows.append(self._numbers(cells, where))
             except InputError:
@@ -272,9 +306,7 @@ def _opened(path: str, label: str) -> Iterator[BinaryIO]:
         with opener(path, "rb") as stream:
             yield stream  # type: ignore[misc]
     except FileNotFoundError as error:
-        raise InputError(f"There is no file {label}.") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"{label} is not text in UTF-8: save it as CSV in UTF-8.") from error
+        raise InputError(f"There is no file {label}: check its name.") from error
     except (EOFError, zlib.error) as error:
         raise InputError(f"{label} is damaged: what it compresses cannot be restored.") from error
     except OSError as error:
