@@ -8,8 +8,8 @@ and those around it (its front):
     [F₂₁ F₂₂ ]
 
 Fronts of one height do not depend on each other. Those of similar size are kept as one stack of
-W = [L₁₁⁻¹; L₂₁L₁₁⁻¹], so that a solve is two products with every stack, limited by memory and not
-by indices. Therefore stacks are in single precision, which is ample for a preconditioner; they are
+L₁₁⁻¹ and L₂₁, so that a solve is four products with every stack, limited by memory and not by
+indices. Therefore stacks are in single precision, which is ample for a preconditioner; they are
 computed in double. The entries of the inverse on the fronts, its diagonal among them, come from the
 same blocks in the opposite order.
 """
@@ -23,17 +23,18 @@ from typing import NamedTuple
 import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
-from scipy.linalg import get_blas_funcs, get_lapack_funcs
+from scipy.linalg import get_lapack_funcs
 
 from orthogp.inference.threads import in_threads
 
-potrf, trtri = get_lapack_funcs(("potrf", "trtri"), dtype=np.float64)
-(syrk,) = get_blas_funcs(("syrk",), dtype=np.float64)
+(trtri,) = get_lapack_funcs(("trtri",), dtype=np.float64)
 
 # Parts of at most so many points are not split: smaller ones drown in overhead.
 _LEAF = 160
 # Fronts of one stack have numbers of points that differ by at most this share.
 _PADDING = 0.2
+# Triangles of up to this size are inverted by LAPACK.
+_SMALL_TRIANGLE = 96
 # Products with fewer numbers are done before a second thread has begun.
 _WORTH_THREADS = 500_000
 
@@ -60,6 +61,22 @@ class _Stack(NamedTuple):
     gather: scipy.sparse.csr_array
 
 
+class _Blocks(NamedTuple):
+    """L₁₁⁻¹ (fronts, own, own) and L₂₁ (fronts, around, own) of a stack, padded with zeros."""
+
+    inverse: NDArray[np.float32]
+    below: NDArray[np.float32]
+
+    @classmethod
+    def empty(cls, stack: _Stack) -> _Blocks:
+        """Return zeros for a stack."""
+        (num, own), around = stack.own.shape, stack.around.shape[1]
+        return cls(
+            np.zeros((num, own, own), dtype=np.float32),
+            np.zeros((num, around, own), dtype=np.float32),
+        )
+
+
 class Plan(NamedTuple):
     """An order of the points, the fronts in which they are eliminated, and stacks of these."""
 
@@ -80,25 +97,20 @@ class _Elimination:
         self._updates: dict[int, NDArray[np.float64]] = {}
         self.log_determinants = np.zeros(len(self._fronts))
 
-    def eliminate(self, stack: _Stack, i: int, W: NDArray[np.float32]) -> None:
-        """Eliminate front i of a stack, and put its blocks into W."""
-        number, size = stack.fronts[i], stack.own.shape[1]
+    def eliminate(self, number: int, blocks: _Blocks, i: int) -> None:
+        """Eliminate a front, the i-th of its stack, whose blocks these are."""
         front = self._fronts[number]
         own = front.last - front.first
         F = self._assembled(front)
-        corner, info = potrf(F[:own, :own], lower=1, clean=1)
-        if info != 0:
-            raise np.linalg.LinAlgError("The grid's matrix is not positive definite.")
+        corner = np.linalg.cholesky(F[:own, :own])
         self.log_determinants[number] = 2 * float(np.sum(np.log(np.diag(corner))))
-        inverse = np.ascontiguousarray(trtri(corner, lower=1)[0])
+        inverse = _lower_inverse(corner)
         below = F[own:, :own] @ inverse.T
-        # Lower triangles suffice: of a transpose, the upper one.
-        rest = F[own:, own:].copy()
-        if len(rest):
-            syrk(-1.0, below.T, 1.0, rest.T, trans=1, lower=0, overwrite_c=1)
-        self._updates[number] = rest
-        W[:own, :own] = inverse
-        W[size : size + len(front.around), :own] = below @ inverse
+        # A matrix times its own transpose is half the work, which NumPy knows.
+        square = below @ below.T
+        self._updates[number] = np.subtract(F[own:, own:], square, out=square)
+        blocks.inverse[i, :own, :own] = inverse
+        blocks.below[i, : len(below), :own] = below
 
     def _assembled(self, front: _Front) -> NDArray[np.float64]:
         """Return the lower triangle of a front: the matrix, and what smaller parts left."""
@@ -141,18 +153,11 @@ class GridFactor:
         self._plan = plan(points, reach)
         self._num_threads = num_threads
         work = _Elimination(matrix, self._plan)
-        #: W of each stack, (fronts, own + around, own).
-        self._blocks = [
-            np.zeros(
-                (len(stack.fronts), stack.own.shape[1] + stack.around.shape[1], stack.own.shape[1]),
-                dtype=np.float32,
-            )
-            for stack in self._plan.stacks
-        ]
-        for stack, W in zip(self._plan.stacks, self._blocks, strict=True):
+        self._blocks = [_Blocks.empty(stack) for stack in self._plan.stacks]
+        for stack, blocks in zip(self._plan.stacks, self._blocks, strict=True):
             in_threads(
-                lambda i, stack=stack, W=W: work.eliminate(stack, i, W[i]),
-                range(len(stack.fronts)),
+                lambda job, blocks=blocks: work.eliminate(job[1], blocks, job[0]),
+                list(enumerate(stack.fronts)),
                 num_threads,
             )
         self.log_determinant = float(np.sum(work.log_determinants))
@@ -164,14 +169,12 @@ class GridFactor:
         # The place that pads the stacks comes last.
         x = np.zeros((len(order) + 1, num), dtype=np.float32)
         x[:-1] = columns[order]
-        for stack, W in zip(stacks, self._blocks, strict=True):
-            size = stack.own.shape[1]
-            out = self._times(W, x[stack.own])
-            x[stack.own] = out[:, :size]
-            x[stack.targets] -= stack.gather @ out[:, size:].reshape(-1, num)
-        for stack, W in zip(reversed(stacks), reversed(self._blocks), strict=True):
-            right = np.concatenate([x[stack.own], -x[stack.around]], axis=1)
-            x[stack.own] = self._times(W.transpose(0, 2, 1), right)
+        for stack, blocks in zip(stacks, self._blocks, strict=True):
+            x[stack.own] = own = self._times(blocks.inverse, x[stack.own])
+            x[stack.targets] -= stack.gather @ self._times(blocks.below, own).reshape(-1, num)
+        for stack, blocks in zip(reversed(stacks), reversed(self._blocks), strict=True):
+            own = x[stack.own] - self._times(blocks.below.transpose(0, 2, 1), x[stack.around])
+            x[stack.own] = self._times(blocks.inverse.transpose(0, 2, 1), own)
         out = np.empty(columns.shape)
         out[order] = x[:-1]
         return out
@@ -206,10 +209,10 @@ class GridFactor:
         diagonal = np.empty(len(order))
         waiting: dict[int, NDArray[np.float64]] = {len(fronts) - 1: np.empty((0, 0))}
 
-        def invert(front: _Front, W: NDArray[np.float32], Z22: NDArray[np.float64]) -> None:
+        def invert(front: _Front, blocks: _Blocks, i: int, Z22: NDArray[np.float64]) -> None:
             own, around = front.last - front.first, len(front.around)
-            inverse = W[:own, :own].astype(np.float64)
-            X = W[W.shape[1] :, :own][:around].astype(np.float64)
+            inverse = blocks.inverse[i, :own, :own].astype(np.float64)
+            X = blocks.below[i, :around, :own] @ inverse
             Z = np.empty((own + around,) * 2)
             Z[own:, own:] = Z22
             Z[own:, :own] = -Z22 @ X
@@ -226,8 +229,8 @@ class GridFactor:
 
         for stack, blocks in zip(reversed(stacks), reversed(self._blocks), strict=True):
             jobs = [
-                (fronts[number], W, waiting.pop(number))
-                for number, W in zip(stack.fronts, blocks, strict=True)
+                (fronts[number], blocks, i, waiting.pop(number))
+                for i, number in enumerate(stack.fronts)
             ]
             in_threads(lambda job: invert(*job), jobs, self._num_threads)
         return diagonal
@@ -327,6 +330,25 @@ def _neighbours(points: tuple[int, ...], reach: int):
         return np.asarray(np.ravel_multi_index(tuple(np.moveaxis(moved, -1, 0)), points))
 
     return neighbours
+
+
+def _lower_inverse(L: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return L⁻¹ of a lower triangle, from those of its halves.
+
+        [A 0]⁻¹   [   A⁻¹      0 ]
+        [B C]   = [−C⁻¹BA⁻¹   C⁻¹]
+
+    LAPACK's own, as SciPy calls it, would keep all other threads waiting.
+    """
+    size = len(L)
+    if size <= _SMALL_TRIANGLE:
+        return trtri(L, lower=1)[0]
+    half = size // 2
+    out = np.zeros_like(L)
+    first = out[:half, :half] = _lower_inverse(L[:half, :half])
+    second = out[half:, half:] = _lower_inverse(L[half:, half:])
+    out[half:, :half] = -(second @ L[half:, :half]) @ first
+    return out
 
 
 def _places(
