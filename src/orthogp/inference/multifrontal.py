@@ -36,7 +36,7 @@ _PADDING = 0.2
 # Triangles of up to this size are inverted by LAPACK.
 _SMALL_TRIANGLE = 96
 # Products with fewer numbers are done before a second thread has begun.
-_WORTH_THREADS = 500_000
+_WORTH_THREADS = 1_500_000
 
 
 class _Front(NamedTuple):
