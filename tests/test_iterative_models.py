@@ -7,8 +7,11 @@ import pytest
 
 from orthogp import GPRegressor
 from orthogp.errors import InputError
+from orthogp.features import Lattice
 from orthogp.inference.iterative_posterior import IterativePosterior
-from orthogp.kernels import RBF, Matern12, Matern32
+from orthogp.inference.moments import moments_from_statistics
+from orthogp.inference.posterior import Posterior
+from orthogp.kernels import RBF, Matern12, Matern32, Matern52
 
 
 def rough_rows(rows=6000, num_dims=1, seed=0):
@@ -173,5 +176,36 @@ def test_outside_the_domain_the_prior_predicts(fitted):
     assert std[0] >= 1.0
     with pytest.raises(InputError, match="outside the covered domain"):
         model.sample_y(np.array([[1e4]]))
-    with pytest.raises(InputError, match="solver='dense'"):
+
+
+@pytest.mark.parametrize(("num_dims", "mean"), [(1, "linear"), (2, "constant"), (2, "linear")])
+def test_derivatives_and_integrals_are_those_of_the_dense_solver(num_dims, mean):
+    """Both take the same modes, so what they leave out, and bound, is the same."""
+    X, y = rough_rows(1500, num_dims)
+    kernel = Matern52(1.0, 2.0)
+    settings = {"mean": mean, "noise_variance": 0.01, "learn": False, "num_features": 441}
+    model = GPRegressor(kernel, solver="iterative", **settings).fit(X, y)
+    lattice = model.features_.lattice
+    features = Lattice(lattice, lattice.half_indices(), model.posterior_.mean_prior)
+    shift = model.target_offset_ - model.target_shift_
+    statistics = model.statistics_.standardised(shift, model.target_scale_)
+    moments = moments_from_statistics(features, model.posterior_.kernel, statistics)
+    noise = model.posterior_.noise_variance + model.posterior_.residual
+    dense = Posterior(features, model.posterior_.kernel, noise, moments, model.domain_)
+    at = np.random.default_rng(1).uniform(1, 9, (20, num_dims))
+    for ours, theirs in (
+        *((model.posterior_.derivative(at, d), dense.derivative(at, d)) for d in range(num_dims)),
+        (model.posterior_.integral(at, at + 0.7), dense.integral(at, at + 0.7)),
+    ):
+        scale = np.sqrt(theirs.variance)
+        assert np.max(np.abs(ours.mean - theirs.mean) / scale[:, None]) < 0.02
+        np.testing.assert_allclose(ours.variance, theirs.variance, rtol=0.01)
+
+
+def test_derivatives_of_rough_kernels_and_of_many_points_are_refused(fitted):
+    model, X, y = fitted
+    with pytest.raises(InputError, match="have no derivative"):
         model.predict_derivative(np.array([[5.0]]))
+    smooth = GPRegressor(Matern32(), noise_variance=0.01, learn=False, solver="iterative")
+    with pytest.raises(InputError, match="256 at a time, got 300: ask for them in pieces"):
+        smooth.fit(X[:500], y[:500]).predict_derivative(np.linspace(1, 9, 300)[:, None])

@@ -201,6 +201,7 @@ class LatticeLearner:
             limits,
             repeats=self._settings.repeats,
             out_of_time=self._settings.late,
+            num_threads=self._num_threads,
         )
 
     def _iterative(self) -> IterativeFitter:

@@ -7,6 +7,7 @@ import pytest
 import scipy.sparse
 
 from orthogp.features import Lattice, MeanPrior
+from orthogp.inference import multifrontal
 from orthogp.inference.bounds import projected_bound
 from orthogp.inference.conjugate_gradients import Diagonal, solve
 from orthogp.inference.domain import Domain
@@ -100,7 +101,7 @@ def test_products_are_those_of_the_dense_matrix(num_dims):
 
 
 @pytest.mark.parametrize(("points", "reach"), [((29,), 3), ((23, 31), 2), ((7, 9, 8), 1)])
-def test_grid_factor_is_the_dense_factor(points, reach):
+def test_grid_factor_is_the_dense_factor(points, reach, monkeypatch):
     rng = np.random.default_rng(0)
     size = int(np.prod(points))
     laplacian = scipy.sparse.csr_array((size, size))
@@ -121,6 +122,11 @@ def test_grid_factor_is_the_dense_factor(points, reach):
     np.testing.assert_allclose(factor.solve(right), np.linalg.solve(dense, right), atol=2e-5)
     assert factor.log_determinant == pytest.approx(np.linalg.slogdet(dense)[1], rel=1e-10)
     np.testing.assert_allclose(factor.inverse_diagonal(), np.diag(np.linalg.inv(dense)), rtol=2e-5)
+    monkeypatch.setattr(multifrontal, "_WORTH_THREADS", 1)
+    with_threads = GridFactor(scipy.sparse.csr_array(matrix), points, reach, num_threads=3)
+    assert with_threads.log_determinant == factor.log_determinant
+    np.testing.assert_allclose(with_threads.solve(right), factor.solve(right), atol=1e-6)
+    np.testing.assert_array_equal(with_threads.inverse_diagonal(), factor.inverse_diagonal())
     if len(points) == 1:
         banded = BandedFactor(scipy.sparse.csr_array(matrix), reach)
         np.testing.assert_allclose(banded.solve(right), np.linalg.solve(dense, right), atol=1e-10)

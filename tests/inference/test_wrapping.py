@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orthogp.features.masses import lattice_masses
 from orthogp.inference.parameters import learned_slots, stretched
 from orthogp.inference.wrapping import (
     choose_decimation,
@@ -144,6 +145,19 @@ def test_lengthscale_limit_is_the_longest_within_the_tolerance(
         assert error(limit) <= tolerance * (1 + 1e-6)
     if stretch < 2.0**7.7:
         assert error(1.2 * limit) > tolerance
+
+
+def test_no_lengthscale_is_longer_than_the_period() -> None:
+    """The wrap error of a term with little share is small, but its variance would not be k(0)."""
+    kernel = Matern12(1.0, 0.1) + Matern12(1e-4, np.array([0.5, 0.5]))
+    width, period = np.array([2.0, 2.0]), np.array([3.0, 2.5])
+    slot = [slot for slot in learned_slots(kernel) if slot.name == "lengthscale"][1]
+    limits = lengthscale_limits(kernel, slot, period, width, 0.25)
+    np.testing.assert_array_equal(limits, period)
+    lattice = FrequencyLattice(2 * np.pi / period, 400, 0.0)
+    own = Matern12(1.0, limits)
+    masses = lattice_masses(own, lattice, lattice.half_indices())
+    assert 2 * masses.sum() - masses[0] == pytest.approx(1.0, abs=0.01)
 
 
 @pytest.mark.parametrize("kind", ["rbf", "matern32"])

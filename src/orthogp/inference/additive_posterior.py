@@ -26,8 +26,9 @@ from orthogp.inference.additive_shares import Shares, target_shares
 from orthogp.inference.additive_variance import VarianceSeries
 from orthogp.inference.bounds import factorise, unwhiten, whiten
 from orthogp.inference.domain import Domain, show, warn_outside
+from orthogp.inference.functionals import derivative_variance
 from orthogp.inference.moments import Moments
-from orthogp.inference.posterior import covariance_matrix, derivative_variance, potri
+from orthogp.inference.posterior import covariance_matrix, potri
 from orthogp.inference.predictive import Gaussian, PredictivePosterior
 from orthogp.inference.residual import unseen_modes
 from orthogp.inference.series import SeriesBox

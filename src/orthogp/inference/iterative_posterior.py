@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -10,11 +12,17 @@ from orthogp.features import Lattice, MeanPrior
 from orthogp.features.base import prior_variance
 from orthogp.inference.conjugate_gradients import solve
 from orthogp.inference.domain import Domain, require_inside, warn_outside
+from orthogp.inference.functionals import (
+    box_integrals,
+    check_boxes,
+    derivative_prior,
+    largest_box_integral,
+)
 from orthogp.inference.lattice_model import Model, ModePosterior
 from orthogp.inference.mode_grid import centred_from_half
 from orthogp.inference.predictive import Gaussian, PredictivePosterior
 from orthogp.inference.variance_field import VarianceField, draw_modes
-from orthogp.statistics.nufft import evaluate_series
+from orthogp.statistics.nufft import chunks, evaluate_series
 
 # The most points of a joint covariance: each takes a solution of its own.
 MOST_JOINT = 256
@@ -103,9 +111,7 @@ class IterativePosterior(PredictivePosterior):
             )
         self.require_covered(X)
         system, grid = self.model.system, self.model.system.grid
-        lattice = system.density.lattice
-        phases = np.tensordot(grid.indices * lattice.spacing, X - lattice.centre, axes=(-1, 1))
-        waves = system.amplitudes * np.exp(-1j * np.moveaxis(phases, -1, 0))
+        waves = self._waves(X)
         solved = np.concatenate(
             [
                 solve(
@@ -140,18 +146,90 @@ class IterativePosterior(PredictivePosterior):
         return FieldDraws(modes, self._slopes.T + slopes.reshape(*shape, -1), self)
 
     def derivative(self, X: NDArray, dim: int = 0) -> Gaussian:
-        """Say that there are none."""
-        raise InputError(
-            "Derivatives with this many features are not available: fit with solver='dense', or "
-            "take differences of predictions."
+        """Return mean and variance of ∂f/∂x_dim at the rows of X, a solution for each."""
+        X = np.asarray(X, dtype=np.float64)
+        prior = derivative_prior(self.kernel, X.shape[1], dim)
+        self.require_covered(X)
+        grid, lattice = self.model.system.grid, self.model.system.density.lattice
+        omega = grid.indices[..., dim] * lattice.spacing[dim]
+        trend = np.zeros((len(X), len(self._slopes)))
+        if len(self._slopes):
+            trend[:, dim] = 1 / self.mean_prior.width[dim]
+        unseen = max(prior - grid.total(self.model.masses * omega**2), 0.0)
+        return self._functionals(
+            lambda part: -1j * omega * self._waves(X[part]), trend, np.full(len(X), unseen)
         )
 
     def integral(self, lower: NDArray, upper: NDArray) -> Gaussian:
-        """Say that there are none."""
-        raise InputError(
-            "Integrals with this many features are not available: fit with solver='dense', or "
-            "average draws (draw_functions)."
+        """Return mean and variance of ∫ f over boxes [lower_n, upper_n], a solution for each.
+
+        The modes beyond the lattice enter with their largest possible share, so the variance errs
+        on the large side.
+        """
+        lower, upper = check_boxes(lower, upper)
+        self.require_covered(lower)
+        self.require_covered(upper)
+        system, lattice = self.model.system, self.model.system.density.lattice
+        indices = system.grid.indices.reshape(-1, lattice.num_dims)
+
+        def waves(part: slice) -> NDArray[np.complex128]:
+            integrals = box_integrals(lattice, indices, lower[part], upper[part])
+            return system.amplitudes * integrals.conj().reshape(-1, *system.grid.shape)
+
+        volume = np.prod(upper - lower, axis=1)
+        trend = volume[:, None] * self._trend((lower + upper) / 2)
+        unseen = self.residual * largest_box_integral(lattice, lower, upper)
+        return self._functionals(waves, trend, unseen)
+
+    def _functionals(
+        self,
+        waves: Callable[[slice], NDArray[np.complex128]],
+        trend: NDArray[np.float64],
+        unseen: NDArray[np.float64],
+    ) -> Gaussian:
+        """Return mean and variance of linear functionals of f.
+
+        Parameters
+        ----------
+        waves : callable
+            Gives some of them as functionals of the whitened modes x: ⟨wave, x⟩.
+        trend : (n, q)
+            Each of them, of the covariates of the mean function.
+        unseen : (n,)
+            Its variance by what the lattice leaves out.
+        """
+        if len(trend) > MOST_JOINT:
+            raise InputError(
+                f"With this many features, derivatives and integrals are computed {MOST_JOINT} at "
+                f"a time, got {len(trend)}: ask for them in pieces, or use draws (draw_functions)."
+            )
+        system, grid = self.model.system, self.model.system.grid
+        tolerance = _COVARIANCE_TOLERANCE * np.sqrt(self.prior_variance)
+        means, variances = [], []
+        for part in chunks(len(trend), _SOLVED_AT_ONCE):
+            own = waves(part)
+            # The tolerance is for functionals as large as a value of f.
+            size = np.sqrt(grid.inner(own, own) / self.prior_variance)
+            unit = own / size.reshape(-1, *(1,) * grid.num_dims)
+            solved = solve(system, self.model.preconditioner, unit, tolerance=tolerance).x
+            variance = grid.inner(unit, solved) * size**2
+            mean = np.stack([grid.inner(own, x[None]) for x in self._modes.modes], axis=1)
+            if len(self._slopes):
+                left = trend[part] * np.sqrt(self.mean_prior.slope_variance)
+                left -= np.stack([grid.inner(own, x) for x in self._modes.covariate_modes], axis=1)
+                variance += np.sum(np.linalg.solve(self._modes.slope_factor, left.T) ** 2, axis=0)
+            means.append(mean + trend[part] @ self._slopes)
+            variances.append(variance)
+        return Gaussian(np.concatenate(means), np.concatenate(variances) + unseen)
+
+    def _waves(self, X: NDArray[np.float64]) -> NDArray[np.complex128]:
+        """Return the rows of X as functionals of the whitened modes: ⟨wave, x⟩ = f(X_n)."""
+        system = self.model.system
+        lattice = system.density.lattice
+        phases = np.tensordot(
+            system.grid.indices * lattice.spacing, X - lattice.centre, axes=(-1, 1)
         )
+        return system.amplitudes * np.exp(-1j * np.moveaxis(phases, -1, 0))
 
     def require_covered(self, X: NDArray) -> None:
         """Raise `InputError` unless all rows lie in the covered domain."""

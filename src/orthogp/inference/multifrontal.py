@@ -8,8 +8,8 @@ and those around it (its front):
     [F₂₁ F₂₂ ]
 
 Fronts of one height do not depend on each other. Those of similar size are kept as one stack of
-W = [L₁₁⁻¹; L₂₁L₁₁⁻¹], so that a solve is two products with every stack, limited by memory and not
-by indices. Therefore stacks are in single precision, which is ample for a preconditioner; they are
+L₁₁⁻¹ and L₂₁, so that a solve is four products with every stack, limited by memory and not by
+indices. Therefore stacks are in single precision, which is ample for a preconditioner; they are
 computed in double. The entries of the inverse on the fronts, its diagonal among them, come from the
 same blocks in the opposite order.
 """
@@ -17,20 +17,26 @@ same blocks in the opposite order.
 from __future__ import annotations
 
 from functools import lru_cache
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
-from scipy.linalg import get_blas_funcs, get_lapack_funcs
+from scipy.linalg import get_lapack_funcs
 
-potrf, trtri = get_lapack_funcs(("potrf", "trtri"), dtype=np.float64)
-(syrk,) = get_blas_funcs(("syrk",), dtype=np.float64)
+from orthogp.inference.threads import in_threads
+
+(trtri,) = get_lapack_funcs(("trtri",), dtype=np.float64)
 
 # Parts of at most so many points are not split: smaller ones drown in overhead.
 _LEAF = 160
 # Fronts of one stack have numbers of points that differ by at most this share.
 _PADDING = 0.2
+# Triangles of up to this size are inverted by LAPACK.
+_SMALL_TRIANGLE = 96
+# Products with fewer numbers are done before a second thread has begun.
+_WORTH_THREADS = 1_500_000
 
 
 class _Front(NamedTuple):
@@ -55,12 +61,72 @@ class _Stack(NamedTuple):
     gather: scipy.sparse.csr_array
 
 
+class _Blocks(NamedTuple):
+    """L₁₁⁻¹ (fronts, own, own) and L₂₁ (fronts, around, own) of a stack, padded with zeros."""
+
+    inverse: NDArray[np.float32]
+    below: NDArray[np.float32]
+
+    @classmethod
+    def empty(cls, stack: _Stack) -> _Blocks:
+        """Return zeros for a stack."""
+        (num, own), around = stack.own.shape, stack.around.shape[1]
+        return cls(
+            np.zeros((num, own, own), dtype=np.float32),
+            np.zeros((num, around, own), dtype=np.float32),
+        )
+
+
 class Plan(NamedTuple):
     """An order of the points, the fronts in which they are eliminated, and stacks of these."""
 
     order: NDArray[np.int64]
     fronts: tuple[_Front, ...]
     stacks: tuple[_Stack, ...]
+
+
+class _Elimination:
+    """Eliminates fronts of a matrix, in any order that puts children first."""
+
+    def __init__(self, matrix: scipy.sparse.csr_array, plan: Plan) -> None:
+        order, self._fronts, _ = plan
+        permuted = scipy.sparse.csr_array(matrix)[order][:, order]
+        self._indptr, self._indices, self._data = permuted.indptr, permuted.indices, permuted.data
+        self._row_of = np.repeat(np.arange(len(order)), np.diff(permuted.indptr))
+        #: What goes on to the next larger part, until it is there.
+        self._updates: dict[int, NDArray[np.float64]] = {}
+        self.log_determinants = np.zeros(len(self._fronts))
+
+    def eliminate(self, number: int, blocks: _Blocks, i: int) -> None:
+        """Eliminate a front, the i-th of its stack, whose blocks these are."""
+        front = self._fronts[number]
+        own = front.last - front.first
+        F = self._assembled(front)
+        corner = np.linalg.cholesky(F[:own, :own])
+        self.log_determinants[number] = 2 * float(np.sum(np.log(np.diag(corner))))
+        inverse = _lower_inverse(corner)
+        below = F[own:, :own] @ inverse.T
+        # A matrix times its own transpose is half the work, which NumPy knows.
+        square = below @ below.T
+        self._updates[number] = np.subtract(F[own:, own:], square, out=square)
+        blocks.inverse[i, :own, :own] = inverse
+        blocks.below[i, : len(below), :own] = below
+
+    def _assembled(self, front: _Front) -> NDArray[np.float64]:
+        """Return the lower triangle of a front: the matrix, and what smaller parts left."""
+        own = front.last - front.first
+        F = np.zeros((own + len(front.around),) * 2)
+        part = slice(self._indptr[front.first], self._indptr[front.last])
+        columns = self._indices[part]
+        later = columns >= front.first
+        place = _places(columns[later], front.first, front.last, front.around)
+        F[place, self._row_of[part][later] - front.first] = self._data[part][later]
+        for child, runs in zip(front.children, front.runs, strict=True):
+            update = self._updates.pop(child)
+            for j, (columns, own_columns) in enumerate(runs):
+                for rows, own_rows in runs[j:]:
+                    F[own_rows, own_columns] += update[rows, columns]
+        return F
 
 
 class GridFactor:
@@ -73,50 +139,28 @@ class GridFactor:
         The shape of the periodic grid.
     reach : int
         How many steps along the grid's axes the matrix couples.
+    num_threads : int
+        Fronts of one stack are eliminated side by side, each with BLAS on one thread.
     """
 
-    def __init__(self, matrix: scipy.sparse.csr_array, points: tuple[int, ...], reach: int) -> None:
+    def __init__(
+        self,
+        matrix: scipy.sparse.csr_array,
+        points: tuple[int, ...],
+        reach: int,
+        num_threads: int = 1,
+    ) -> None:
         self._plan = plan(points, reach)
-        order, fronts, stacks = self._plan
-        permuted = scipy.sparse.csr_array(matrix)[order][:, order]
-        indptr, indices, data = permuted.indptr, permuted.indices, permuted.data
-        row_of = np.repeat(np.arange(len(order)), np.diff(indptr))
-        #: W of each stack, (fronts, own + around, own).
-        self._blocks: list[NDArray[np.float32]] = []
-        updates: dict[int, NDArray[np.float64]] = {}
-        log_determinant = 0.0
-        for stack in stacks:
-            size, around = stack.own.shape[1], stack.around.shape[1]
-            W = np.zeros((len(stack.fronts), size + around, size), dtype=np.float32)
-            for i, number in enumerate(stack.fronts):
-                front = fronts[number]
-                own = front.last - front.first
-                F = np.zeros((own + len(front.around),) * 2)
-                part = slice(indptr[front.first], indptr[front.last])
-                columns = indices[part]
-                later = columns >= front.first
-                place = _places(columns[later], front.first, front.last, front.around)
-                F[place, row_of[part][later] - front.first] = data[part][later]
-                for child, runs in zip(front.children, front.runs, strict=True):
-                    update = updates.pop(child)
-                    for j, (columns, own_columns) in enumerate(runs):
-                        for rows, own_rows in runs[j:]:
-                            F[own_rows, own_columns] += update[rows, columns]
-                corner, info = potrf(F[:own, :own], lower=1, clean=1)
-                if info != 0:
-                    raise np.linalg.LinAlgError("The grid's matrix is not positive definite.")
-                log_determinant += 2 * float(np.sum(np.log(np.diag(corner))))
-                inverse = np.ascontiguousarray(trtri(corner, lower=1)[0])
-                below = F[own:, :own] @ inverse.T
-                # Lower triangles suffice: of a transpose, the upper one.
-                rest = F[own:, own:].copy()
-                if len(rest):
-                    syrk(-1.0, below.T, 1.0, rest.T, trans=1, lower=0, overwrite_c=1)
-                updates[number] = rest
-                W[i, :own, :own] = inverse
-                W[i, size : size + len(front.around), :own] = below @ inverse
-            self._blocks.append(W)
-        self.log_determinant = log_determinant
+        self._num_threads = num_threads
+        work = _Elimination(matrix, self._plan)
+        self._blocks = [_Blocks.empty(stack) for stack in self._plan.stacks]
+        for stack, blocks in zip(self._plan.stacks, self._blocks, strict=True):
+            in_threads(
+                lambda job, blocks=blocks: work.eliminate(job[1], blocks, job[0]),
+                list(enumerate(stack.fronts)),
+                num_threads,
+            )
+        self.log_determinant = float(np.sum(work.log_determinants))
 
     def solve(self, columns: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return M⁻¹ c for each column, (n, c)."""
@@ -125,16 +169,33 @@ class GridFactor:
         # The place that pads the stacks comes last.
         x = np.zeros((len(order) + 1, num), dtype=np.float32)
         x[:-1] = columns[order]
-        for stack, W in zip(stacks, self._blocks, strict=True):
-            size = stack.own.shape[1]
-            out = W @ x[stack.own]
-            x[stack.own] = out[:, :size]
-            x[stack.targets] -= stack.gather @ out[:, size:].reshape(-1, num)
-        for stack, W in zip(reversed(stacks), reversed(self._blocks), strict=True):
-            right = np.concatenate([x[stack.own], -x[stack.around]], axis=1)
-            x[stack.own] = W.transpose(0, 2, 1) @ right
+        for stack, blocks in zip(stacks, self._blocks, strict=True):
+            x[stack.own] = own = self._times(blocks.inverse, x[stack.own])
+            x[stack.targets] -= stack.gather @ self._times(blocks.below, own).reshape(-1, num)
+        for stack, blocks in zip(reversed(stacks), reversed(self._blocks), strict=True):
+            own = x[stack.own] - self._times(blocks.below.transpose(0, 2, 1), x[stack.around])
+            x[stack.own] = self._times(blocks.inverse.transpose(0, 2, 1), own)
         out = np.empty(columns.shape)
         out[order] = x[:-1]
+        return out
+
+    def _times(self, W: NDArray[np.float32], x: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return W x of a stack, in parts if there is enough to do."""
+        if self._num_threads == 1 or W.size < _WORTH_THREADS:
+            return W @ x
+        # A stack of one or two fronts has more rows than fronts.
+        axis = 0 if len(W) >= self._num_threads else 1
+        out = np.empty((*W.shape[:2], x.shape[2]), dtype=np.float32)
+        edges = np.linspace(0, W.shape[axis], self._num_threads + 1).astype(int)
+
+        def part(bounds: tuple[int, int]) -> None:
+            at = slice(*bounds)
+            if axis == 0:
+                np.matmul(W[at], x[at], out=out[at])
+            else:
+                np.matmul(W[:, at], x, out=out[:, at])
+
+        in_threads(part, list(pairwise(edges.tolist())), self._num_threads)
         return out
 
     def inverse_diagonal(self) -> NDArray[np.float64]:
@@ -147,25 +208,31 @@ class GridFactor:
         order, fronts, stacks = self._plan
         diagonal = np.empty(len(order))
         waiting: dict[int, NDArray[np.float64]] = {len(fronts) - 1: np.empty((0, 0))}
-        for stack, W in zip(reversed(stacks), reversed(self._blocks), strict=True):
-            for i, number in enumerate(stack.fronts):
-                front = fronts[number]
-                own, around = front.last - front.first, len(front.around)
-                inverse = W[i, :own, :own].astype(np.float64)
-                X = W[i, stack.own.shape[1] :, :own][:around].astype(np.float64)
-                Z = np.empty((own + around,) * 2)
-                Z[own:, own:] = waiting.pop(number)
-                Z[own:, :own] = -Z[own:, own:] @ X
-                Z[:own, own:] = Z[own:, :own].T
-                Z[:own, :own] = inverse.T @ inverse - X.T @ Z[own:, :own]
-                diagonal[order[front.first : front.last]] = np.diag(Z)[:own]
-                for child, runs in zip(front.children, front.runs, strict=True):
-                    size = runs[-1][0].stop if runs else 0
-                    known = np.empty((size, size))
-                    for columns, own_columns in runs:
-                        for rows, own_rows in runs:
-                            known[rows, columns] = Z[own_rows, own_columns]
-                    waiting[child] = known
+
+        def invert(front: _Front, blocks: _Blocks, i: int, Z22: NDArray[np.float64]) -> None:
+            own, around = front.last - front.first, len(front.around)
+            inverse = blocks.inverse[i, :own, :own].astype(np.float64)
+            X = blocks.below[i, :around, :own] @ inverse
+            Z = np.empty((own + around,) * 2)
+            Z[own:, own:] = Z22
+            Z[own:, :own] = -Z22 @ X
+            Z[:own, own:] = Z[own:, :own].T
+            Z[:own, :own] = inverse.T @ inverse - X.T @ Z[own:, :own]
+            diagonal[order[front.first : front.last]] = np.diag(Z)[:own]
+            for child, runs in zip(front.children, front.runs, strict=True):
+                size = runs[-1][0].stop if runs else 0
+                known = np.empty((size, size))
+                for columns, own_columns in runs:
+                    for rows, own_rows in runs:
+                        known[rows, columns] = Z[own_rows, own_columns]
+                waiting[child] = known
+
+        for stack, blocks in zip(reversed(stacks), reversed(self._blocks), strict=True):
+            jobs = [
+                (fronts[number], blocks, i, waiting.pop(number))
+                for i, number in enumerate(stack.fronts)
+            ]
+            in_threads(lambda job: invert(*job), jobs, self._num_threads)
         return diagonal
 
 
@@ -263,6 +330,25 @@ def _neighbours(points: tuple[int, ...], reach: int):
         return np.asarray(np.ravel_multi_index(tuple(np.moveaxis(moved, -1, 0)), points))
 
     return neighbours
+
+
+def _lower_inverse(L: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return L⁻¹ of a lower triangle, from those of its halves.
+
+        [A 0]⁻¹   [   A⁻¹      0 ]
+        [B C]   = [−C⁻¹BA⁻¹   C⁻¹]
+
+    LAPACK's own, as SciPy calls it, would keep all other threads waiting.
+    """
+    size = len(L)
+    if size <= _SMALL_TRIANGLE:
+        return trtri(L, lower=1)[0]
+    half = size // 2
+    out = np.zeros_like(L)
+    first = out[:half, :half] = _lower_inverse(L[:half, :half])
+    second = out[half:, half:] = _lower_inverse(L[half:, half:])
+    out[half:, :half] = -(second @ L[half:, :half]) @ first
+    return out
 
 
 def _places(

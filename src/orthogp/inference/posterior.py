@@ -21,11 +21,16 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from scipy.linalg import get_lapack_funcs
 
-from orthogp.errors import InputError
 from orthogp.features import Lattice
 from orthogp.features.lattice import residual_mass
 from orthogp.inference.bounds import factorise, unwhiten, whiten
 from orthogp.inference.domain import Domain, require_inside, warn_outside
+from orthogp.inference.functionals import (
+    box_integrals,
+    check_boxes,
+    derivative_prior,
+    largest_box_integral,
+)
 from orthogp.inference.moments import Moments
 from orthogp.inference.predictive import Gaussian, PredictivePosterior
 from orthogp.inference.residual import unseen_modes
@@ -33,7 +38,6 @@ from orthogp.inference.series import Blocks, SeriesBox
 from orthogp.inference.threads import one_thread
 from orthogp.kernels import Kernel
 from orthogp.precision import AnyArray, in_double
-from orthogp.statistics import FrequencyLattice
 from orthogp.statistics.nufft import evaluate_series
 
 (potri,) = get_lapack_funcs(("potri",), dtype=np.float64)
@@ -172,14 +176,7 @@ class Posterior(PredictivePosterior):
     def derivative(self, X: NDArray, dim: int = 0) -> Gaussian:
         """Return mean and variance of ∂f/∂x_dim at the rows of X."""
         X = np.asarray(X, dtype=np.float64)
-        if not 0 <= dim < X.shape[1]:
-            raise InputError(f"dim must be a column of X, 0 to {X.shape[1] - 1}, got {dim}.")
-        prior = float(derivative_variance(self.kernel, X.shape[1])[dim])
-        if not np.isfinite(prior):
-            raise InputError(
-                "Functions of this kernel have no derivative: use a smoother one, "
-                "such as Matern32, Matern52 or RBF."
-            )
+        prior = derivative_prior(self.kernel, X.shape[1], dim)
         self.require_covered(X)
         s, num_targets = len(self.features.indices), self.mean.shape[1]
         omega = self.features.omegas[:, dim]
@@ -207,13 +204,10 @@ class Posterior(PredictivePosterior):
         The modes beyond the lattice's extent enter with their largest possible share, so the
         variance errs on the large side.
         """
-        lower = np.atleast_2d(np.asarray(lower, dtype=np.float64))
-        upper = np.atleast_2d(np.asarray(upper, dtype=np.float64))
-        if lower.shape != upper.shape or np.any(upper < lower):
-            raise InputError("Boxes need lower ≤ upper, of the same shape (n, d).")
+        lower, upper = check_boxes(lower, upper)
         self.require_covered(lower)
         self.require_covered(upper)
-        waves = _box_integrals(self.features.lattice, self.features.indices, lower, upper)
+        waves = box_integrals(self.features.lattice, self.features.indices, lower, upper)
         volume = np.prod(upper - lower, axis=1)
         weights = np.concatenate(
             [
@@ -225,14 +219,8 @@ class Posterior(PredictivePosterior):
         )
         whitened = whiten(self.chol, (weights * self._amplitudes).T)
         indices, masses, beyond = self._unseen_modes
-        unseen = _box_integrals(self.features.lattice, indices, lower, upper)
-        largest = np.zeros(len(lower))
-        for d in range(lower.shape[1]):
-            # |∫ e^{iωx}| ≤ 2/ω along an axis where ω lies beyond the extent; the mildest decides.
-            edge = self.features.lattice.spacing[d] * (self.features.lattice.extent[d] + 1)
-            others = np.delete(upper - lower, d, axis=1).prod(axis=1)
-            axis_bound = (np.minimum(2 / edge, upper[:, d] - lower[:, d]) * others) ** 2
-            largest = np.maximum(largest, axis_bound)
+        unseen = box_integrals(self.features.lattice, indices, lower, upper)
+        largest = largest_box_integral(self.features.lattice, lower, upper)
         variance = np.sum(whitened**2, axis=0) + 2 * np.abs(unseen) ** 2 @ masses + beyond * largest
         return Gaussian(weights @ self._coefficient_mean, variance)
 
@@ -348,26 +336,6 @@ class Posterior(PredictivePosterior):
         whitened = whiten(self.chol, Phi.T)
         variance = self.prior_variance + left + np.sum(whitened**2, axis=0)
         return Gaussian(Phi @ self.mean, variance)
-
-
-def _box_integrals(
-    lattice: FrequencyLattice, indices: NDArray[np.int64], lower: NDArray, upper: NDArray
-) -> NDArray[np.complex128]:
-    """Return ∫ e^{iω_t·(x−x₀)} dx over each box, (n, s)."""
-    result = np.ones((len(lower), len(indices)), dtype=np.complex128)
-    for d in range(lattice.num_dims):
-        omega = indices[:, d] * lattice.spacing[d]
-        low, high = (edge[:, d, None] - lattice.centre[d] for edge in (lower, upper))
-        width, middle = high - low, (high + low) / 2
-        # ∫ e^{iωx} = width · sinc · e^{iω·middle}: no division by zero, no cancellation.
-        result *= width * np.sinc(omega * width / (2 * np.pi)) * np.exp(1j * omega * middle)
-    return result
-
-
-@in_double
-def derivative_variance(kernel: Kernel, num_dims: int) -> NDArray[np.float64]:
-    """Return the prior variance of the derivative along each column, (d,)."""
-    return np.asarray(kernel.derivative_variance(num_dims))
 
 
 def covariance_matrix(

@@ -155,7 +155,7 @@ class SpatialPreconditioner:
         """Return the diagonal of M⁻¹ on the grid's points."""
         factor = self.factor
         if not isinstance(factor, GridFactor):
-            factor = GridFactor(*self._matrix())
+            factor = GridFactor(*self._matrix(), self.grid.num_threads)
         with one_thread():
             diagonal = factor.inverse_diagonal()
         return diagonal.reshape(self.grid.points) / self.typical_density
@@ -165,7 +165,7 @@ class SpatialPreconditioner:
         if self.grid.num_dims == 1:
             return BandedFactor(matrix, reach)
         with one_thread():
-            return GridFactor(matrix, points, reach)
+            return GridFactor(matrix, points, reach, self.grid.num_threads)
 
     def _matrix(self) -> tuple[scipy.sparse.csr_array, tuple[int, ...], int]:
         """Return M over the typical density, its grid, and how far it couples."""

@@ -7,15 +7,21 @@ are ten to fifty times slower (measured with OpenBLAS). So it is tried out rathe
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from functools import cache
+from typing import TypeVar
 
 from threadpoolctl import ThreadpoolController
 
 # Smaller matrices gain little from a second thread even on quiet cores.
 _WORTH_THREADS = 1024
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 class BlasThreads:
@@ -48,6 +54,32 @@ class BlasThreads:
 def one_thread() -> AbstractContextManager[None]:
     """Run a block of dense linear algebra on one thread."""
     return BlasThreads(1).limited(1)
+
+
+def in_threads(function: Callable[[T], R], items: Sequence[T], num_threads: int) -> list[R]:
+    """Return the function of each item, by so many threads that wait without spinning.
+
+    For work that leaves Python alone, NumPy on large arrays with BLAS on one thread, and items that
+    cost about the same: each thread has every `num_threads`-th.
+    """
+    if num_threads == 1 or len(items) < 2:
+        return [function(item) for item in items]
+
+    def share(first: int) -> list[R]:
+        return [function(item) for item in items[first::num_threads]]
+
+    shares = list(_pool(num_threads).map(share, range(num_threads)))
+    return [shares[i % num_threads][i // num_threads] for i in range(len(items))]
+
+
+@cache
+def _pool(num_threads: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(num_threads, thread_name_prefix="orthogp")
+
+
+if hasattr(os, "register_at_fork"):
+    # A forked process has none of the threads.
+    os.register_at_fork(after_in_child=_pool.cache_clear)
 
 
 @cache

@@ -19,7 +19,7 @@ from orthogp.inference.exact import ExactObjective
 from orthogp.inference.family_fit import FamilyRows
 from orthogp.inference.parameters import pack
 from orthogp.inference.settings import Start
-from orthogp.inference.threads import one_thread
+from orthogp.inference.threads import in_threads, one_thread
 from orthogp.kernels import Kernel
 
 # Rows of a window, windows around a centre, and windows over the whole domain.
@@ -70,15 +70,17 @@ def window_start(
     *,
     repeats: bool,
     out_of_time: Callable[[], bool],
+    num_threads: int = 1,
 ) -> Start:
     """Return the hyperparameters of the largest composite likelihood, from the best of `starts`."""
-    objective = CompositeObjective(starts[0].kernel, near + wide, mean, repeats=repeats)
+    kernel = starts[0].kernel
+    objective = CompositeObjective(kernel, near + wide, mean, repeats=repeats, threads=num_threads)
     lower, upper = limits(1e-9)
     vectors = [
         np.clip(np.append(pack(s.kernel, objective.slots), np.log(s.noise_variance)), lower, upper)
         for s in starts
     ]
-    brief = CompositeObjective(starts[0].kernel, [near[0], wide[0]], mean, repeats=repeats)
+    brief = CompositeObjective(kernel, [near[0], wide[0]], mean, repeats=repeats)
     with one_thread():
         scores = [brief(vector)[0] for vector in vectors]
         summit = climb(
@@ -96,8 +98,15 @@ class CompositeObjective:
     """The sum of exact log marginal likelihoods of several windows."""
 
     def __init__(
-        self, kernel: Kernel, windows: list[FamilyRows], mean: MeanPrior, *, repeats: bool
+        self,
+        kernel: Kernel,
+        windows: list[FamilyRows],
+        mean: MeanPrior,
+        *,
+        repeats: bool,
+        threads: int = 1,
     ) -> None:
+        self._threads = threads
         self._parts = [
             ExactObjective(kernel, mean, w.X, w.y, w.weights, repeats=repeats) for w in windows
         ]
@@ -105,9 +114,8 @@ class CompositeObjective:
 
     def __call__(self, vector: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
         """Return the sum and its gradient."""
-        values, gradients = zip(
-            *(part.value_and_gradient(vector) for part in self._parts), strict=True
-        )
+        found = in_threads(lambda part: part.value_and_gradient(vector), self._parts, self._threads)
+        values, gradients = zip(*found, strict=True)
         return float(sum(values)), np.sum(gradients, axis=0)
 
     def kernel_at(self, vector: NDArray[np.float64]) -> Kernel:

@@ -95,7 +95,8 @@ def lengthscale_limits(
     """Return the longest value of each lengthscale of a slot that keeps ε ≤ tolerance.
 
     Stretching a kernel is shrinking period and extent, so one table of errors answers for all
-    stretches.
+    stretches. None is longer than the period: a term that is all but constant over it has a small
+    ε again, but more images than are summed to make k_P(0) = k(0).
     """
     primitives = list(kernel.primitives())
     primitive, dims = primitives[slot.primitive]
@@ -115,8 +116,8 @@ def lengthscale_limits(
         stretches[d] = _STRETCHES[last_good]
     current = np.asarray(primitive.parameters()["lengthscale"])
     if current.ndim == 0:
-        return current * stretches.min()
-    return current * stretches
+        return np.minimum(current * stretches.min(), period.min())
+    return np.minimum(current * stretches, period)
 
 
 def _share(kernel: Kernel, primitive: int) -> float:
