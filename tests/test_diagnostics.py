@@ -94,6 +94,21 @@ def test_leaving_rows_out_with_the_iterative_solver_is_that_of_its_noisier_model
     assert np.max(np.abs(np.sqrt(found.variance) / sd - 1)) < 0.05
 
 
+def test_models_of_very_many_features_are_checked_by_their_estimated_variances(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Solving for each row would take too long there, and a joint covariance takes 256 rows."""
+    monkeypatch.setattr("orthogp.diagnostics.leave_one_out._MOST_SOLVED", 10_000)
+    rng = np.random.default_rng(0)
+    X = rng.uniform(0, 10, (1000, 1))
+    y = np.sin(3 * X[:, 0]) + 0.3 * rng.standard_normal(1000)
+    settings = {"noise_variance": 0.09, "learn": False, "solver": "iterative"}
+    model = GPRegressor(Matern12(1.0, 2.0), **settings).fit(X, y)
+    found = diagnose(model, X, y)
+    assert isinstance(found, RegressionDiagnostics)
+    assert np.all(np.abs(found.coverage - LEVELS) < 5 * found.coverage_error)
+
+
 @pytest.fixture(scope="module")
 def checked() -> tuple[GPRegressor, Array, Array, RegressionDiagnostics]:
     X, y = make_rows(3000, 2, seed=4, num_targets=2)

@@ -44,8 +44,13 @@ def affordable_rows(model: GPRegressor, num_rows: int) -> int:
     posterior = model.posterior_
     if not isinstance(posterior, IterativePosterior):
         return num_rows
+    return min(num_rows, _solved_rows(posterior) or num_rows)
+
+
+def _solved_rows(posterior: IterativePosterior) -> int:
+    """Return for how many rows variances can be solved for, zero if for too few."""
     solved = min(_MOST_SOLVED // posterior.model.system.grid.size, MOST_JOINT)
-    return min(num_rows, solved) if solved >= _FEWEST_ROWS else num_rows
+    return solved if solved >= _FEWEST_ROWS else 0
 
 
 def leave_one_out(
@@ -67,7 +72,7 @@ def leave_one_out(
     """
     posterior = model.posterior_
     prediction = posterior.predict(X)
-    if isinstance(posterior, IterativePosterior) and len(X) <= affordable_rows(model, len(X)):
+    if isinstance(posterior, IterativePosterior) and len(X) <= _solved_rows(posterior):
         prediction = prediction._replace(variance=np.diag(posterior.covariance(X)))
     noise = posterior.noise_variance
     left_out = np.full(len(X), posterior.residual)

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse
@@ -102,7 +102,7 @@ class _Elimination:
         front = self._fronts[number]
         own = front.last - front.first
         F = self._assembled(front)
-        corner = np.linalg.cholesky(F[:own, :own])
+        corner: NDArray[Any] = np.linalg.cholesky(F[:own, :own])
         self.log_determinants[number] = 2 * float(np.sum(np.log(np.diag(corner))))
         inverse = _lower_inverse(corner)
         below = F[own:, :own] @ inverse.T
