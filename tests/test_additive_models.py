@@ -328,8 +328,18 @@ def test_a_curve_for_each_category_is_drawn_as_a_map_of_them():
     assert list(image.get_extent()[2 * across : 2 * across + 2]) == [-0.5, 2.5]
 
 
+def test_components_of_files_have_the_names_of_their_columns(tmp_path):
+    lines = [",".join(f"{value:.6f}" for value in [*row, y]) for row, y in zip(X, Y, strict=True)]
+    (tmp_path / "rows.csv").write_text("\n".join(["depth,speed,age,code,out", *lines]))
+    kernel = RBF(1.0, 0.4).on(1) + RBF(1.0, 0.4).on(2)
+    model = GPRegressor(kernel, num_features=21, learn=False, noise_variance=0.01)
+    model.fit_files(tmp_path / "rows.csv", "out", ["depth", "speed", "age", "code"])
+    assert [own.name for own in model.components()] == ["speed", "age"]
+    assert "components   speed " in model.summary()
+
+
 def test_batches_refuse_kernels_with_a_period_of_their_own():
-    with pytest.raises(KernelError, match="which GPRegressor has"):
+    with pytest.raises(KernelError, match="which GPRegressor and GPClassifier have"):
         StochasticGPRegressor(Categorical(3).on(1) + RBF().on(0)).fit(X[:, [0, 3]], Y)
 
 

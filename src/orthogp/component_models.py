@@ -267,8 +267,10 @@ def additive_posterior(posterior: Any) -> AdditivePosterior:
 
 
 def column_names(model: Any) -> list[str]:
-    """Return the names of the columns of X, from a data frame or by their numbers."""
+    """Return the names of the columns of X, from a data frame or a file, or by their numbers."""
     names = getattr(model, "feature_names_in_", None)
-    if names is not None:
+    if names is None:
+        names = (getattr(model, "about_", None) or {}).get("inputs")
+    if names is not None and len(names) == model.n_features_in_:
         return [str(name) for name in names]
     return [f"column {i}" for i in range(model.n_features_in_)]

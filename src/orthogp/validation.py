@@ -108,15 +108,15 @@ def check_columns(kernel: Kernel, num_columns: int) -> NDArray[np.int64]:
     kernel.check(num_columns)
     if has_own_period(kernel):
         raise KernelError(
-            "Cyclic and Categorical kernels need lattices of their own, which GPRegressor has: use "
-            "another kernel here."
+            "Cyclic and Categorical kernels need lattices of their own, which GPRegressor and "
+            "GPClassifier have: use another kernel here."
         )
     columns = kernel.columns(num_columns)
     if len(columns) > MAX_DIMS:
         raise InputError(
             f"The kernel acts on {len(columns)} columns, but can act on at most {MAX_DIMS} "
-            "jointly: choose those that matter by kernel.on(0, 2), or let a GPRegressor add up "
-            "kernels on few columns each."
+            "jointly: choose those that matter by kernel.on(0, 2), or add up kernels on few "
+            "columns each in a GPRegressor or a GPClassifier."
         )
     return np.array(columns)
 
