@@ -330,10 +330,10 @@ def test_a_curve_for_each_category_is_drawn_as_a_map_of_them():
 
 def test_components_of_files_have_the_names_of_their_columns(tmp_path):
     lines = [",".join(f"{value:.6f}" for value in [*row, y]) for row, y in zip(X, Y, strict=True)]
-    (tmp_path / "rows.csv").write_text("\n".join(["depth,speed,age,code,out", *lines]))
-    kernel = RBF(1.0, 0.4).on(1) + RBF(1.0, 0.4).on(2)
-    model = GPRegressor(kernel, num_features=21, learn=False, noise_variance=0.01)
-    model.fit_files(tmp_path / "rows.csv", "out", ["depth", "speed", "age", "code"])
+    (tmp_path / "rows.csv").write_text("\n".join(["depth,speed,age,code,rank,out", *lines]))
+    settings = {"num_features": 21, "learn": False, "noise_variance": 0.01}
+    model = GPRegressor("additive-rbf", **settings)
+    model.fit_files(tmp_path / "rows.csv", "out", ["speed", "age"])
     assert [own.name for own in model.components()] == ["speed", "age"]
     assert "components   speed " in model.summary()
 
