@@ -328,6 +328,17 @@ def test_a_curve_for_each_category_is_drawn_as_a_map_of_them():
     assert list(image.get_extent()[2 * across : 2 * across + 2]) == [-0.5, 2.5]
 
 
+def test_the_status_calls_columns_what_the_user_does():
+    """The kernel sees three of five columns, of which the last has no effect."""
+    y = np.sin(6 * X[:, 1]) + np.cos(np.pi * X[:, 2] / 12)
+    # Noise in which the evidence sees nothing of that column: in other draws it may see a little.
+    noisy = y + 0.1 * np.random.default_rng(6).standard_normal(len(y))
+    model = GPRegressor(RBF().on(1) + Cyclic(RBF(), 24.0).on(2) + RBF().on(4), max_features=49)
+    assert "no effect of column 4." in model.fit(X, noisy).status_
+    frame = pd.DataFrame(X, columns=["a", "b", "c", "d", "e"])
+    assert "no effect of e." in model.fit(frame, noisy).status_
+
+
 def test_components_of_files_have_the_names_of_their_columns(tmp_path):
     lines = [",".join(f"{value:.6f}" for value in [*row, y]) for row, y in zip(X, Y, strict=True)]
     (tmp_path / "rows.csv").write_text("\n".join(["depth,speed,age,code,rank,out", *lines]))

@@ -131,6 +131,14 @@ def begin_sketch(
     )
 
 
+def called(estimator: Any, columns: NDArray[np.int64]) -> tuple[int, ...] | tuple[str, ...]:
+    """Return what a user calls columns of X: by the names of a data frame, or their numbers."""
+    names = getattr(estimator, "feature_names_in_", None)
+    if names is None:
+        return tuple(columns.tolist())
+    return tuple(str(names[c]) for c in columns)
+
+
 def check_categories(kernel: Kernel, X: NDArray, columns: NDArray[np.int64]) -> None:
     """Raise `InputError` unless columns of categories hold their codes.
 

@@ -14,7 +14,7 @@ from sklearn.utils import column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
-from orthogp.beginnings import Model, begin_sketch, check_categories, choose_model
+from orthogp.beginnings import Model, begin_sketch, called, check_categories, choose_model
 from orthogp.class_components import ClassComponentsMixin
 from orthogp.classifier_report import summarise_classifier
 from orthogp.display import DisplayMixin
@@ -237,18 +237,19 @@ class GPClassifier(
             box,
             kernel,
             offset=self.mean is not None,
-            settings=self._settings(began, share),
+            settings=self._settings(model, began, share),
             training=self.training,
         )
         return _Fitted(fit, box, box)
 
-    def _settings(self, began: float, share: float) -> FitSettings:
+    def _settings(self, model: Model, began: float, share: float) -> FitSettings:
         return FitSettings(
             num_features=None if self.num_features == "auto" else int(self.num_features),
             max_features=self.max_features,
             learn=self.learn,
             wrap_tolerance=self.wrap_tolerance,
             deadline=None if self.max_seconds is None else began + share * self.max_seconds,
+            columns=called(self, model.columns),
         )
 
     def _fit_passes(self, rows: Rows, model: Model, began: float, share: float) -> _Fitted:
@@ -260,7 +261,7 @@ class GPClassifier(
             rows.on(model.columns),
             model.inner,
             sites,
-            self._settings(began, share),
+            self._settings(model, began, share),
             available_threads(self.n_jobs),
         )
         return _Fitted(fit, sketch.covered(fit.period), sketch.extent)

@@ -203,4 +203,6 @@ def _posterior(
 
 
 def _percent(share: float) -> str:
+    if 0 < share < 1e-4:
+        return "< 0.01 %"
     return f"{100 * share:.2g} %" if share < 0.1 else f"{100 * share:.0f} %"

@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from orthogp.beginnings import (
     Model,
     begin_sketch,
+    called,
     check_categories,
     choose_model,
     starting_values,
@@ -226,6 +227,7 @@ class GPRegressor(
             deadline=None if self.max_seconds is None else began + self.max_seconds,
             solver=self.solver,
             max_memory=self.max_memory,
+            columns=called(self, columns),
         )
         starts = starting_values(self, sketch, units, choice, previous)
         family = resolve_features(self.features, self.num_features, len(columns))

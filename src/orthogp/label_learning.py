@@ -111,4 +111,5 @@ def _additive_grid(sketch: AdditiveSketch, settings: FitSettings) -> AdditiveGri
         own_periods,
         sketch.factors,
         settings.wrap_tolerance,
+        settings.columns,
     )

@@ -94,7 +94,12 @@ class AdditiveFitter(Fitter):
     ) -> None:
         super().__init__(statistics, width, mean, settings, threads)  # type: ignore[arg-type]
         self._grid = AdditiveGrid(
-            statistics.components, width, own_periods, factors, settings.wrap_tolerance
+            statistics.components,
+            width,
+            own_periods,
+            factors,
+            settings.wrap_tolerance,
+            settings.columns,
         )
 
     def _first_stage(self, starts: list[Start], num_features: int) -> Stage:

@@ -44,6 +44,8 @@ class AdditiveGrid:
         The decimations that each lattice allows along each of its columns.
     wrap_tolerance : float
         The largest relative error of a wrapped prior.
+    called : tuple of int or str
+        What the columns are called, as in `FitSettings`.
     """
 
     components: tuple[ComponentLattice, ...]
@@ -51,6 +53,7 @@ class AdditiveGrid:
     own_periods: OwnPeriods
     factors: Factors
     wrap_tolerance: float
+    called: tuple[int, ...] | tuple[str, ...] = ()
 
     @cached_property
     def widths(self) -> list[NDArray[np.float64]]:
@@ -150,7 +153,7 @@ class AdditiveGrid:
             for slot in learned_slots(own):
                 entries = slice(at, at + slot.size)
                 at += slot.size
-                label = f"{slot.name} of {component_label(present.columns)}"
+                label = f"{slot.name} of {component_label(present.columns, self.called)}"
                 if np.any(vector[entries] > upper[entries] - 1e-3):
                     long = slot.name == "lengthscale" and not growing
                     names.append(f"longest {label}" if long else label)

@@ -26,10 +26,15 @@ class AdditiveEnding(NamedTuple):
     noise_at_floor: bool
 
 
-def component_label(columns: tuple[int, ...]) -> str:
-    """Return what a component is called."""
-    plural = "s" if len(columns) > 1 else ""
-    return f"column{plural} {', '.join(map(str, columns))}"
+def component_label(
+    columns: tuple[int, ...], called: tuple[int, ...] | tuple[str, ...] = ()
+) -> str:
+    """Return what a component is called, by what all columns are."""
+    own = [called[c] for c in columns] if called else list(columns)
+    if isinstance(own[0], str):
+        return " × ".join(map(str, own))
+    plural = "s" if len(own) > 1 else ""
+    return f"column{plural} {', '.join(map(str, own))}"
 
 
 def describe_additive(ending: AdditiveEnding) -> str:

@@ -32,6 +32,9 @@ class FitSettings:
         How systems in lattice features are solved.
     max_memory : float or None
         Bytes that the iterative solver may take.
+    columns : tuple of int or str
+        What the columns that the kernel sees are called, for sentences; by their own numbers if
+        empty.
     """
 
     num_features: int | None = None
@@ -42,6 +45,7 @@ class FitSettings:
     deadline: float | None = None
     solver: str = "auto"
     max_memory: float | None = None
+    columns: tuple[int, ...] | tuple[str, ...] = ()
 
     @property
     def most_features(self) -> int:
