@@ -260,3 +260,21 @@ def test_warnings_of_a_comparison_are_sentences(tmp_path: Path) -> None:
     assert result.exit_code == 0
     assert "Warning: y is constant: there is nothing to learn" in result.stderr
     assert "FitWarning" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "output", "errors"),
+    [
+        (["--version"], 0, "orthogp, version", ""),
+        (["nonsense"], 2, "", "No such command 'nonsense'"),
+        (["report", "missing.orthogp"], 1, "", "There is no file missing.orthogp"),
+    ],
+)
+def test_a_process_ends_with_the_codes_of_its_command_and_all_that_it_said(
+    arguments: list[str], code: int, output: str, errors: str
+) -> None:
+    command = [sys.executable, "-m", "orthogp.cli", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == code
+    assert output in done.stdout
+    assert errors in done.stderr

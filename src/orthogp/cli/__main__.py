@@ -1,5 +1,29 @@
-"""`python -m orthogp.cli`: the `orthogp` command."""
+"""`orthogp`, and `python -m orthogp.cli`: the command in a process of its own."""
+
+import os
+import sys
 
 from orthogp.cli import main
 
-main(prog_name="orthogp")
+
+def run() -> None:
+    """Run the command, and end the process with its exit code."""
+    try:
+        main(prog_name="orthogp")
+    except SystemExit as ended:
+        code = ended.code
+    else:
+        code = 0
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            # Nobody reads any more.
+            code = code or 1
+    # All is written and closed. Native libraries, whose threads may still be about to end, would
+    # now and then abort while Python takes itself apart, and the exit code would be theirs.
+    os._exit(code if isinstance(code, int) else int(code is not None))
+
+
+if __name__ == "__main__":
+    run()
