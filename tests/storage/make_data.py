@@ -17,16 +17,6 @@ from orthogp.storage.reading import VERSION
 from tests.storage import small_models
 
 DATA = Path(__file__).parent / "data"
-MODELS = (
-    "regressor",
-    "additive",
-    "families",
-    "points",
-    "exact",
-    "iterative",
-    "classifier",
-    "additive_classifier",
-)
 
 
 def expected(model: Any) -> dict[str, Any]:
@@ -47,7 +37,7 @@ def small_statistics() -> FourierStatistics:
 
 def main() -> None:
     said: dict[str, Any] = {}
-    for name in MODELS:
+    for name in small_models.KINDS:
         model = getattr(small_models, name)()
         model.about_ = {"made by": "tests/storage/make_data.py", "columns": ["x", "y"]}
         model.save(DATA / f"{name}-{VERSION}.orthogp")

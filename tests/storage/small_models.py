@@ -11,6 +11,17 @@ from orthogp.features import InducingPoints, Trig, TwoBlock
 from orthogp.kernels import RBF, Cyclic, Matern12
 from orthogp.sketch import Rows, Sketch
 
+#: The functions below that fit a model, one for each kind of posterior.
+KINDS = (
+    "regressor",
+    "additive",
+    "families",
+    "points",
+    "exact",
+    "iterative",
+    "classifier",
+    "additive_classifier",
+)
 POINTS = np.linspace(0.1, 5.9, 9)[:, None]
 
 

@@ -14,7 +14,8 @@ import pytest
 import orthogp
 from orthogp import FourierStatistics
 from orthogp.storage import load_model, load_sketch, read_header
-from tests.storage.make_data import DATA, MODELS, expected
+from tests.storage import small_models
+from tests.storage.make_data import DATA, expected
 
 VERSIONS = sorted(int(path.stem.split("-")[1]) for path in DATA.glob("expected-*.json"))
 GUIDE = Path(orthogp.__file__).parents[2] / "docs" / "format.md"
@@ -34,7 +35,7 @@ def test_there_are_files_of_the_first_version():
     assert all(path.stat().st_size < 50_000 for path in DATA.iterdir())
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", small_models.KINDS)
 def test_old_models_predict_what_they_predicted(version, name):
     path = DATA / f"{name}-{version}.orthogp"
     model = load_model(path)

@@ -21,16 +21,6 @@ from orthogp.storage import load_model
 from tests.storage import small_models
 from tests.storage.resealed import Parts, put_together, take_apart
 
-KINDS = [
-    "regressor",
-    "additive",
-    "families",
-    "points",
-    "exact",
-    "iterative",
-    "classifier",
-    "additive_classifier",
-]
 MOST_MEMORY = 1e9
 # The same files each time, so that a failure can be looked at: other seeds are for long searches.
 FEW = settings(max_examples=700, suppress_health_check=list(HealthCheck), derandomize=True)
@@ -42,7 +32,7 @@ def files(tmp_path_factory) -> dict[str, bytes]:
     """A small file of every kind of posterior."""
     path = tmp_path_factory.mktemp("fuzz") / "m.orthogp"
     result = {}
-    for kind in KINDS:
+    for kind in small_models.KINDS:
         getattr(small_models, kind)().save(path)
         result[kind] = path.read_bytes()
     return result
@@ -103,7 +93,7 @@ def check_bytes(files, path, kind, changes):
 
 
 bytes_changed = given(
-    kind=st.sampled_from(KINDS), changes=st.lists(byte_changes, min_size=1, max_size=4)
+    kind=st.sampled_from(small_models.KINDS), changes=st.lists(byte_changes, min_size=1, max_size=4)
 )
 
 
@@ -222,7 +212,9 @@ def check_forgery(files, path, kind, changes):
         assert memory < MOST_MEMORY
 
 
-forged = given(kind=st.sampled_from(KINDS), changes=st.lists(forgeries, min_size=1, max_size=3))
+forged = given(
+    kind=st.sampled_from(small_models.KINDS), changes=st.lists(forgeries, min_size=1, max_size=3)
+)
 
 
 @settings(FEW, max_examples=300)
@@ -238,7 +230,7 @@ def test_many_forged_files_give_an_error_or_a_model(files, tmp_path_factory, kin
     check_forgery(files, tmp_path_factory.getbasetemp() / "forged", kind, changes)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", small_models.KINDS)
 def test_a_file_put_together_again_is_the_same_model(files, tmp_path, kind):
     """The tools above work: without a change, they make a file that loads and predicts."""
     (tmp_path / "first").write_bytes(files[kind])
