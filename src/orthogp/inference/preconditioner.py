@@ -43,7 +43,7 @@ _MOST_POINTS = {
 _ROUNDED_UP = 1.3
 #: The grid ends where the data's say has fallen to this much of the prior's: for solving, and for
 #: variances, which want finer cells.
-SOLVING, VARIANCES = 0.25, 0.04
+SOLVING, VARIANCES = 2.0, 0.04
 # A fit whose logarithm is off by so much on average is good enough.
 _GOOD_FIT = 0.1
 # In three columns, fewer points along an axis than this do not show where data end.
