@@ -20,7 +20,7 @@ from orthogp.inference.mode_grid import ModeGrid, centred_from_half, fast_extent
 from orthogp.inference.moments import moments_from_statistics
 from orthogp.inference.multifrontal import GridFactor
 from orthogp.inference.posterior import Posterior
-from orthogp.inference.preconditioner import VARIANCES, SpatialPreconditioner
+from orthogp.inference.preconditioner import SpatialPreconditioner
 from orthogp.inference.variance_field import VarianceField, draw_modes
 from orthogp.kernels import RBF, Matern12, Matern32, Matern52
 from orthogp.statistics import FourierStatistics, FrequencyLattice
@@ -249,7 +249,7 @@ def test_draws_have_the_posterior_covariance():
 )
 def test_the_variance_field_honours_its_stated_error(num_dims, extent, kernel, noise):
     X, y, statistics, _ = problem(num_dims, extent, rows=2000)
-    model = Model.build(DataDensity(statistics), MeanPrior(), kernel, noise, reach=VARIANCES)
+    model = Model.build(DataDensity(statistics), MeanPrior(), kernel, noise, fine=True)
     draws = draw_modes(model, 32, np.random.default_rng(0))
     field = VarianceField.estimate(model, draws)
     at = np.random.default_rng(1).uniform(0, 1, (400, num_dims))

@@ -22,7 +22,6 @@ from orthogp.inference.lattice_model import Model, ModePosterior, right_hand_sid
 from orthogp.inference.lattice_system import LatticeSystem
 from orthogp.inference.limits import names_at_limit, parameter_limits, within_limits
 from orthogp.inference.preconditioner import (
-    VARIANCES,
     EvenPreconditioner,
     choose_preconditioner,
 )
@@ -254,7 +253,7 @@ class IterativeFitter:
         kernel = objective.kernel_at(evidence.vector)
         noise = float(np.exp(evidence.vector[-1]))
         self._progress.say("solving for the posterior")
-        model = Model.build(objective.density, self._mean, kernel, noise, reach=VARIANCES)
+        model = Model.build(objective.density, self._mean, kernel, noise, fine=True)
         right, posterior_of = right_hand_sides(model, statistics, self._mean)
         solution = solve(
             model.system, model.preconditioner, right, tolerance=_final_tolerance(model)

@@ -23,7 +23,7 @@ from orthogp.features.base import prior_variance
 from orthogp.inference.lattice_system import DataDensity, LatticeSystem
 from orthogp.inference.mode_grid import ModeGrid
 from orthogp.inference.mode_masses import grid_masses, with_offset
-from orthogp.inference.preconditioner import SOLVING, Preconditioner, choose_preconditioner
+from orthogp.inference.preconditioner import Preconditioner, choose_preconditioner
 from orthogp.kernels import Kernel
 from orthogp.statistics import FourierStatistics
 from orthogp.statistics.nufft import TOLERANCE
@@ -60,9 +60,12 @@ class Model:
         noise_variance: float,
         like: Preconditioner | None = None,
         *,
-        reach: float = SOLVING,
+        fine: bool = False,
     ) -> Model:
-        """Return the model of a kernel and a noise variance, on the density's lattice."""
+        """Return the model of a kernel and a noise variance, on the density's lattice.
+
+        Its preconditioner is like another one, or as `fine` as variances want it.
+        """
         masses = grid_masses(kernel, density.lattice, density.grid)
         unresolved = max(prior_variance(kernel) - density.grid.total(masses), 0.0)
         masses = with_offset(masses, mean)
@@ -79,7 +82,7 @@ class Model:
             masses,
             unresolved,
             system,
-            choose_preconditioner(system, like, reach=reach),
+            choose_preconditioner(system, like, fine=fine),
         )
 
 

@@ -41,9 +41,11 @@ _MOST_POINTS = {
     3: (60_000, 8_000),
 }
 _ROUNDED_UP = 1.3
-#: The grid ends where the data's say has fallen to this much of the prior's: for solving, and for
-#: variances, which want finer cells.
-SOLVING, VARIANCES = 2.0, 0.04
+# The grid ends where the data's say has fallen to this much of the prior's: for solving, by number
+# of columns (in two, where a factor is dear, a few more iterations cost less than a finer grid),
+# and for variances, which want fine cells.
+_SOLVING = {1: 0.25, 2: 2.0, 3: 0.25}
+_VARIANCES = 0.04
 # A fit whose logarithm is off by so much on average is good enough.
 _GOOD_FIT = 0.1
 # In three columns, fewer points along an axis than this do not show where data end.
@@ -60,8 +62,8 @@ class SpatialPreconditioner:
     system : LatticeSystem
     like : SpatialPreconditioner, optional
         Takes over the grid of another one, so that P changes smoothly with the hyperparameters.
-    reach : float
-        Where the grid ends: at this much of the prior's say.
+    fine : bool
+        Whether the grid is to be as fine as variances want it.
     """
 
     expected_iterations = 60
@@ -71,13 +73,13 @@ class SpatialPreconditioner:
         system: LatticeSystem,
         like: SpatialPreconditioner | None = None,
         *,
-        reach: float = SOLVING,
+        fine: bool = False,
     ) -> None:
         self.outer = system.grid
         masses, noise = system.masses, system.noise_variance
         mean_density = system.density.count / noise
         if like is None:
-            self.extent, self._transition = _choose_extent(system, reach)
+            self.extent, self._transition = _choose_extent(system, fine)
         else:
             self.extent, self._transition = like.extent, like._transition
         self.grid = ModeGrid(self.extent, self.outer.num_threads)
@@ -230,19 +232,19 @@ Preconditioner = SpatialPreconditioner | EvenPreconditioner
 
 
 def choose_preconditioner(
-    system: LatticeSystem, like: Preconditioner | None = None, *, reach: float = SOLVING
+    system: LatticeSystem, like: Preconditioner | None = None, *, fine: bool = False
 ) -> Preconditioner:
     """Return the preconditioner that suits a system, of the same kind as another one if given."""
     if like is None:
         if system.grid.num_dims == 3:
-            ends, _ = _ends(system, reach)
+            ends, _ = _ends(system, fine)
             points = 2 * ends + 1
             if np.prod(points) > _MOST_POINTS[3][0] or points.min() < _FEWEST_POINTS:
                 return EvenPreconditioner(system)
-        return SpatialPreconditioner(system, reach=reach)
+        return SpatialPreconditioner(system, fine=fine)
     if isinstance(like, EvenPreconditioner):
         return EvenPreconditioner(system)
-    return SpatialPreconditioner(system, like, reach=reach)
+    return SpatialPreconditioner(system, like, fine=fine)
 
 
 class PreconditionerNoise:
@@ -259,9 +261,10 @@ def _typical_density(system: LatticeSystem) -> float:
     return float(np.sum(coarse**2) / np.sum(coarse)) / system.noise_variance
 
 
-def _ends(system: LatticeSystem, reach: float) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return where along each axis the data's say has fallen to `reach`, and the transition t*."""
+def _ends(system: LatticeSystem, fine: bool) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Return where along each axis the data's say has fallen far enough, and the transition t*."""
     grid, density = system.grid, _typical_density(system)
+    reach = _VARIANCES if fine else _SOLVING[grid.num_dims]
     ends, transitions = [], []
     for axis in range(grid.num_dims):
         where: list = [0] * grid.num_dims
@@ -274,14 +277,14 @@ def _ends(system: LatticeSystem, reach: float) -> tuple[NDArray[np.int64], NDArr
 
 
 def _choose_extent(
-    system: LatticeSystem, reach: float
+    system: LatticeSystem, fine: bool
 ) -> tuple[tuple[int, ...], NDArray[np.float64]]:
     """Return the grid's extent and the transition t*_d along each axis."""
     grid = system.grid
-    ends, transitions = _ends(system, reach)
+    ends, transitions = _ends(system, fine)
     # For variances the grid is not so fine that it would cost the second power.
     limits = _MOST_POINTS[grid.num_dims]
-    most = limits[min(int(reach < SOLVING), grid.num_dims - 1) if grid.num_dims < 3 else 0]
+    most = limits[min(int(fine), grid.num_dims - 1) if grid.num_dims < 3 else 0]
     extent = _limited(ends, most)
     fast = [min(fast_extent(int(k)), outer) for k, outer in zip(extent, grid.extent, strict=True)]
     return tuple(fast), transitions
