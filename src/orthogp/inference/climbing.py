@@ -13,7 +13,7 @@ from orthogp.errors import PrecisionError
 from orthogp.features import MeanPrior
 from orthogp.inference.fitting import Fitter
 from orthogp.inference.limits import NOISE_FLOOR
-from orthogp.inference.optimise import Maximum, Objective, refine, search
+from orthogp.inference.optimise import TOLERANCE, Maximum, Objective, refine, search
 from orthogp.inference.settings import FitSettings, Start
 from orthogp.inference.threads import BlasThreads
 from orthogp.statistics import FourierStatistics
@@ -40,6 +40,7 @@ def climb(
     max_iterations: int,
     out_of_time: Callable[[], bool],
     curvature: NDArray[np.float64] | None = None,
+    tolerance: float = TOLERANCE,
 ) -> Summit:
     """Return the maximum found from a vector whose last entry is the log noise variance.
 
@@ -49,6 +50,8 @@ def climb(
         Gives lower and upper limits for a floor of the noise variance.
     curvature : (p, p), optional
         That of an earlier search which ended close by: a few steps from there may then suffice.
+    tolerance : float
+        An iteration of a search that gains less, in nats, is its last.
     """
     floor = NOISE_FLOOR
     for _ in range(8):
@@ -75,6 +78,7 @@ def climb(
                 upper,
                 max_iterations=max_iterations,
                 out_of_time=out_of_time,
+                tolerance=tolerance,
             )
             return Summit(maximum, lower, upper)
         except PrecisionError:

@@ -15,6 +15,7 @@ weight zero are not there. The gradient is that of Gaussian likelihoods,
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import NamedTuple
 
 import equinox as eqx
@@ -154,6 +155,16 @@ class ExactObjective:
         self.slots = learned_slots(kernel)
         self._data = _gather(kernel, mean, X, y, weights, repeats=repeats)
 
+    def value(self, vector: NDArray[np.float64]) -> float:
+        """Return log p(y)."""
+        data = self._data
+        if len(data.X) <= _FEW_ROWS:
+            values = _values(np.asarray(vector[:-1]), self.kernel, self.slots, self._pairs.lags)
+            gram = self._pairs.matrix(values, data)
+        else:
+            gram = _gram(self.kernel_at(vector), data)
+        return _solve(gram, data, float(np.exp(vector[-1]))).log_likelihood
+
     def value_and_gradient(self, vector: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
         """Return log p(y) and its gradient."""
         data, noise = self._data, float(np.exp(vector[-1]))
@@ -161,9 +172,10 @@ class ExactObjective:
         few = len(data.X) <= _FEW_ROWS and len(data.X) ** 2 * len(vector) <= _FEW_ENTRIES
         jacobian = None
         if few:
-            values, jacobian = _values_and_jacobian(vector[:-1], self.kernel, self.slots, data.X)
-            gram = np.array(values, order="F")
-            gram += data.mean_columns @ data.mean_columns.T
+            values, jacobian = _values_and_jacobian(
+                vector[:-1], self.kernel, self.slots, self._pairs.lags
+            )
+            gram = self._pairs.matrix(values, data)
         else:
             gram = _gram(self.kernel_at(vector), data)
         solution = _solve(gram, data, noise)
@@ -178,8 +190,7 @@ class ExactObjective:
         if jacobian is None:
             gradient[:-1] = _pull(self.kernel, self.slots, vector[:-1], data.X, inverse)
         else:
-            bar = np.tril(inverse, -1) + np.tril(inverse).T
-            gradient[:-1] = np.tensordot(bar, np.asarray(jacobian), axes=2)
+            gradient[:-1] = self._pairs.weights(inverse) @ np.asarray(jacobian)
         gradient[-1] = 0.5 * (
             noise * np.sum(alpha**2 / data.weights[:, None]) + p * (len(data.X) - kept - data.rows)
         )
@@ -188,6 +199,35 @@ class ExactObjective:
     def kernel_at(self, vector: NDArray[np.float64]) -> Kernel:
         """Return the kernel of a parameter vector."""
         return unpack(self.kernel, self.slots, np.asarray(vector[:-1]))
+
+    @cached_property
+    def _pairs(self) -> _Pairs:
+        return _Pairs.of(self._data.X)
+
+
+class _Pairs(NamedTuple):
+    """All pairs of a few rows: the lower triangle's indices, column by column, and the lags."""
+
+    rows: NDArray[np.int64]
+    columns: NDArray[np.int64]
+    lags: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, X: NDArray[np.float64]) -> _Pairs:
+        """Return the pairs of the rows of X."""
+        columns, rows = np.triu_indices(len(X))
+        return cls(rows, columns, X[rows] - X[columns])
+
+    def matrix(self, values: object, data: _Data) -> NDArray[np.float64]:
+        """Return the lower triangle of the covariance of kernel and mean function."""
+        gram = np.zeros((len(data.X),) * 2, order="F")
+        gram[self.rows, self.columns] = np.asarray(values)
+        gram += data.mean_columns @ data.mean_columns.T
+        return gram
+
+    def weights(self, bar: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return how often each pair counts in a sum over the matrix, times a symmetric `bar`."""
+        return np.where(self.rows == self.columns, 1.0, 2.0) * bar[self.rows, self.columns]
 
 
 class _Data(NamedTuple):
@@ -307,14 +347,19 @@ def _lags(
 
 @in_double
 @eqx.filter_jit
-def _values_and_jacobian(
-    log_parameters: NDArray, kernel: Kernel, slots: tuple[Slot, ...], X: NDArray
-) -> tuple[Float[AnyArray, "n n"], Float[AnyArray, "n n p"]]:
-    rows = jnp.asarray(X)
+def _values(
+    log_parameters: NDArray, kernel: Kernel, slots: tuple[Slot, ...], lags: NDArray
+) -> Float[AnyArray, " n"]:
+    return jax.vmap(unpack(kernel, slots, jnp.asarray(log_parameters)).k)(jnp.asarray(lags))
 
-    def covariances(vector: Float[AnyArray, " p"]) -> Float[AnyArray, "n n"]:
-        k = unpack(kernel, slots, vector).k
-        return jax.vmap(lambda a: jax.vmap(lambda b: k(a - b))(rows))(rows)
+
+@in_double
+@eqx.filter_jit
+def _values_and_jacobian(
+    log_parameters: NDArray, kernel: Kernel, slots: tuple[Slot, ...], lags: NDArray
+) -> tuple[Float[AnyArray, " n"], Float[AnyArray, "n p"]]:
+    def covariances(vector: Float[AnyArray, " p"]) -> Float[AnyArray, " n"]:
+        return jax.vmap(unpack(kernel, slots, vector).k)(jnp.asarray(lags))
 
     parameters = jnp.asarray(log_parameters)
     return covariances(parameters), jax.jacfwd(covariances)(parameters)

@@ -168,9 +168,9 @@ class IterativeFitter:
             if (settled and moved < _OUTGROWN) or self._settings.late():
                 break
             # Close to the present lattice, learning goes on where it is.
-            same = stage if moved < _OUTGROWN else None
+            same = moved < _OUTGROWN
             choice = choice if same else again
-            stage = self._stage(choice, start, evaluations, same)
+            stage = self._stage(choice, start, evaluations, stage, same=same)
         return self._finish(choice, stage)
 
     def _stage(
@@ -179,18 +179,38 @@ class IterativeFitter:
         start: Start,
         max_evaluations: int,
         before: Stage | None = None,
+        *,
+        same: bool = False,
     ) -> Stage:
-        """Return what learning on one lattice comes to, from the start or from where it was."""
-        self._progress.say(f"summing rows for {choice.num_modes:,} modes")
-        objective = self._objective(choice, start) if before is None else before.objective
+        """Return what learning on one lattice comes to, from the start or from where it was.
+
+        Parameters
+        ----------
+        before : Stage, optional
+            The stage before this one.
+        same : bool
+            Whether that was on the same lattice.
+        """
+        if before is not None and same:
+            objective = before.objective
+        else:
+            self._progress.say(f"summing rows for {choice.num_modes:,} modes")
+            objective = self._objective(choice, start)
         if not self._settings.learn:
             vector = objective.vector(start.kernel, start.noise_variance)
             self._evaluations += 1
-            return Stage(objective, Scored(objective.evaluate(vector, profile=False), True, 1))
-        limits = before and before.limits
+            evidence = objective.evaluate(vector, profile=False)
+            return Stage(objective, Scored(evidence, True, 1, evidence.information))
+        limits = before.limits if before and same else None
         lower, upper = limits or self._limits(choice.lattice, start, objective)
         scored = self._learned(
-            objective, start, lower, upper, max_evaluations, before and before.scored.evidence
+            objective,
+            start,
+            lower,
+            upper,
+            max_evaluations,
+            before.scored if before else None,
+            same=same,
         )
         self._evaluations += scored.num_evaluations
         at_limit = names_at_limit(objective.slots, scored.evidence.vector, lower, upper)
@@ -225,7 +245,9 @@ class IterativeFitter:
         lower: NDArray[np.float64],
         upper: NDArray[np.float64],
         max_evaluations: int,
-        first: Evidence | None,
+        before: Scored | None,
+        *,
+        same: bool,
     ) -> Scored:
         def evaluate(vector: NDArray[np.float64]) -> Evidence:
             evidence = objective.evaluate(vector)
@@ -244,7 +266,8 @@ class IterativeFitter:
             upper,
             max_evaluations=max_evaluations,
             out_of_time=self._settings.late,
-            first=first,
+            first=before.evidence if before and same else None,
+            before=before,
         )
 
     def _finish(self, choice: LatticeChoice, stage: Stage) -> IterativeFit:
@@ -303,7 +326,10 @@ class IterativeFitter:
             self._progress.say(
                 f"variances from {len(draws.modes)} draws: error {variance.relative_error:.1%}"
             )
-            if variance.relative_error <= VARIANCE_ERROR or len(draws.modes) >= _MOST_DRAWS:
+            # Once the grid's cells leave more error than the draws do, more of these gain little.
+            other_error = np.sqrt(variance.relative_error**2 - variance.sampling_error**2)
+            enough = max(VARIANCE_ERROR, np.sqrt(2) * other_error)
+            if variance.relative_error <= enough or len(draws.modes) >= _MOST_DRAWS:
                 return variance
             if self._settings.late():
                 return variance

@@ -12,7 +12,7 @@ from scipy.optimize import OptimizeResult, minimize
 Vector = NDArray[np.float64]
 Objective = Callable[[Vector], tuple[float, Vector]]
 
-#: An iteration that gains less than this many nats ends the search.
+#: An iteration that gains less than this many nats ends a search.
 TOLERANCE = 1e-4
 
 
@@ -37,14 +37,16 @@ def search(
     max_iterations: int,
     out_of_time: Callable[[], bool],
     curvature: NDArray[np.float64] | None = None,
+    tolerance: float = TOLERANCE,
 ) -> Maximum:
     """Return the maximum that L-BFGS-B finds from a start that may be far from it.
 
-    The `curvature` at the start is measured by differences of gradients unless it is given.
+    The `curvature` at the start is measured by differences of gradients unless it is given. An
+    iteration that gains less than `tolerance` nats is the last.
     """
-    first, gradient = objective(start)
+    first, first_gradient = objective(start)
     if curvature is None:
-        curvature = curvature_at(objective, start, gradient, lower, upper)
+        curvature = curvature_at(objective, start, first_gradient, lower, upper)
     # With a million rows the noise variance is some thousand times stiffer than the lengthscale;
     # unit curvatures save the search from finding that out.
     scale = np.sqrt(np.diag(curvature))
@@ -53,6 +55,8 @@ def search(
 
     def negative(scaled: Vector) -> tuple[float, Vector]:
         nonlocal best_value, best, num_evaluations
+        if not scaled.any():
+            return 0.0, -first_gradient / scale
         vector = np.clip(start + scaled / scale, lower, upper)
         value, gradient = objective(vector)
         num_evaluations += 1
@@ -66,7 +70,7 @@ def search(
     def watch(intermediate_result: OptimizeResult) -> None:
         nonlocal previous, settled
         value = first - float(intermediate_result.fun)
-        settled = value - previous < TOLERANCE
+        settled = value - previous < tolerance
         previous = value
         if settled or out_of_time():
             raise StopIteration

@@ -18,14 +18,18 @@ _SETTLED = 0.05
 _TRUSTED = 2.0
 # The longest step of a log parameter.
 _LONGEST = 1.5
+# The first step's share of the curvature's diagonal that is added to it.
+_DAMPING = 1e-3
 
 
 class Scored(NamedTuple):
-    """Where scoring ended."""
+    """Where scoring ended, and what it has learned of the curvature on the way."""
 
     evidence: Evidence
     converged: bool
     num_evaluations: int
+    curvature: NDArray[np.float64]
+    damping: float = _DAMPING
 
 
 def score(
@@ -37,21 +41,24 @@ def score(
     max_evaluations: int,
     out_of_time: Callable[[], bool],
     first: Evidence | None = None,
+    before: Scored | None = None,
 ) -> Scored:
     """Return the evidence where it is largest, from a vector close by.
 
     Each step solves (H + μ diag H) δ = g, with g the gradient and H at first the expected
     information, then corrected by what the gradients say (BFGS); μ grows when a step fails and
     shrinks when one succeeds. Entries at a limit stay there. `first` is the evidence at the vector,
-    if it is known.
+    if it is known; H and μ go on from what they were `before`, on this lattice or another.
     """
+    used, stalled = int(first is None), 0
     best = evaluate(np.clip(vector, lower, upper)) if first is None else first
-    curvature = best.information
-    damping, used, stalled = 1e-3, 1, 0
+    curvature, damping = (
+        (best.information, _DAMPING) if before is None else (before.curvature, before.damping)
+    )
     while used < max_evaluations and not out_of_time():
         step, promised = _step(best, curvature, damping, lower, upper)
         if promised < _SETTLED:
-            return Scored(best, True, used)
+            return Scored(best, True, used, curvature, damping)
         used += 1
         try:
             candidate = evaluate(np.clip(best.vector + step, lower, upper))
@@ -62,7 +69,7 @@ def score(
             damping = max(10 * damping, 0.1)
             continue
         gain = candidate.value - best.value
-        # The gradient's own noise keeps promising a little: three steps without a gain are the end.
+        # The gradient's own noise keeps promising a little: two steps without a gain are the end.
         stalled = stalled + 1 if gain < _SETTLED else 0
         curvature = _updated(
             curvature, candidate.vector - best.vector, best.gradient - candidate.gradient
@@ -71,9 +78,9 @@ def score(
             best, damping = candidate, max(damping / 10, 1e-6)
         else:
             damping = max(10 * damping, 0.1)
-        if stalled == 3:
-            return Scored(best, True, used)
-    return Scored(best, False, used)
+        if stalled == 2:
+            return Scored(best, True, used, curvature, damping)
+    return Scored(best, False, used, curvature, damping)
 
 
 def _step(

@@ -108,11 +108,14 @@ class VarianceField:
         sampling, and that of the splines (half of what leaving out every second point brings).
     lattice : FrequencyLattice
         Gives the period and the centre.
+    sampling_error : float
+        The first part of the error, which more draws make smaller.
     """
 
     splines: NDArray[np.float64]
     relative_error: float
     lattice: FrequencyLattice
+    sampling_error: float = 0.0
 
     @classmethod
     def estimate(cls, model: Model, draws: Draws) -> VarianceField:
@@ -135,9 +138,10 @@ class VarianceField:
         sampling = np.std(groups, axis=0, ddof=1) / np.sqrt(_GROUPS) / ratio
         sampling *= inside / (inside + beyond)
         logs = np.log(inside + beyond)
-        error = np.sqrt(np.mean(sampling**2) + _spline_error(logs) ** 2)
+        by_draws = float(np.sqrt(np.mean(sampling**2)))
+        error = float(np.hypot(by_draws, _spline_error(logs)))
         splines = spline_filter(logs, mode="grid-wrap")
-        return cls(splines, float(error), model.system.density.lattice)
+        return cls(splines, error, model.system.density.lattice, by_draws)
 
     def at(self, X: NDArray) -> NDArray[np.float64]:
         """Return the variance at the rows of X."""

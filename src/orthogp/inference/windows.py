@@ -24,6 +24,8 @@ from orthogp.kernels import Kernel
 
 # Rows of a window, windows around a centre, and windows over the whole domain.
 _SIZE, _LOCAL, _GLOBAL = 400, 5, 2
+# Learning from windows ends with an iteration that gains fewer nats: it is but a start.
+_SETTLED = 0.1
 # Rows among which neighbours are looked for: more are thinned to one run of that length.
 _MOST_SEARCHED = 5_000_000
 
@@ -80,15 +82,17 @@ def window_start(
         np.clip(np.append(pack(s.kernel, objective.slots), np.log(s.noise_variance)), lower, upper)
         for s in starts
     ]
+    vectors = list(np.unique(vectors, axis=0))
     brief = CompositeObjective(kernel, [near[0], wide[0]], mean, repeats=repeats)
     with one_thread():
-        scores = [brief(vector)[0] for vector in vectors]
+        scores = [brief.value(vector) for vector in vectors]
         summit = climb(
             objective,
             vectors[int(np.argmax(scores))],
             limits,
             max_iterations=30,
             out_of_time=out_of_time,
+            tolerance=_SETTLED,
         )
     best = summit.maximum.x
     return Start(objective.kernel_at(best), float(np.exp(best[-1])))
@@ -117,6 +121,10 @@ class CompositeObjective:
         found = in_threads(lambda part: part.value_and_gradient(vector), self._parts, self._threads)
         values, gradients = zip(*found, strict=True)
         return float(sum(values)), np.sum(gradients, axis=0)
+
+    def value(self, vector: NDArray[np.float64]) -> float:
+        """Return the sum."""
+        return sum(in_threads(lambda part: part.value(vector), self._parts, self._threads))
 
     def kernel_at(self, vector: NDArray[np.float64]) -> Kernel:
         """Return the kernel of a parameter vector."""
