@@ -51,7 +51,7 @@ def climb(
     curvature : (p, p), optional
         That of an earlier search which ended close by: a few steps from there may then suffice.
     tolerance : float
-        An iteration of a search that gains less, in nats, is its last.
+        An iteration that gains less, in nats, is the last.
     """
     floor = NOISE_FLOOR
     for _ in range(8):
@@ -67,6 +67,7 @@ def climb(
                     curvature,
                     max_iterations=12,
                     out_of_time=out_of_time,
+                    tolerance=tolerance,
                 )
                 if maximum.converged or out_of_time():
                     return Summit(maximum, lower, upper)

@@ -30,6 +30,7 @@ _SHORTEST_PERIOD = 1.15
 # the points in every direction, and the factor.
 _BYTES_PER_MODE = {1: 2000.0, 2: 7000.0, 3: 7000.0}
 _FEWEST_MODES = 201
+_BY_ROWS = "the number of rows"
 
 
 @dataclass(frozen=True)
@@ -82,14 +83,15 @@ def choose_lattice(
         wanted = float(np.prod(2 * reach + 1))
         limits = {
             "the most that the solver takes": float(_MOST_MODES[num_dims]),
-            "the number of rows": max(_MODES_PER_ROW[num_dims] * rows, _FEWEST_MODES),
+            _BY_ROWS: max(_MODES_PER_ROW[num_dims] * rows, _FEWEST_MODES),
         }
         if max_memory is not None:
             limits["max_memory"] = max_memory / _BYTES_PER_MODE[num_dims]
         if max_modes is not None:
             limits["what was asked for"] = max_modes
         limited_by = min(limits, key=limits.__getitem__)
-        if wanted <= limits[limited_by]:
+        # A shorter period leaves as many modes for each row as before.
+        if wanted <= limits[limited_by] or limited_by == _BY_ROWS:
             break
     extents = reach
     if wanted > limits[limited_by]:

@@ -97,11 +97,12 @@ def refine(
     *,
     max_iterations: int,
     out_of_time: Callable[[], bool],
+    tolerance: float = TOLERANCE,
 ) -> Maximum:
     """Return the maximum near a good start, by quasi-Newton steps from a known curvature.
 
     Two to four evaluations suffice where the objective has changed a little, as it does when
-    features are added.
+    features are added. Steps that promise less than `tolerance` nats are not taken.
     """
     x, H = start, curvature
     value, gradient = objective(x)
@@ -109,7 +110,7 @@ def refine(
     for _ in range(max_iterations):
         step = _newton_step(x, gradient, H, lower, upper)
         gain = gradient @ step
-        if gain / 2 < TOLERANCE:
+        if gain / 2 < tolerance:
             return Maximum(x, value, num_evaluations, True, H)
         if out_of_time():
             break

@@ -8,6 +8,7 @@ likelihoods is a composite likelihood: no lattice and no number of features ente
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,7 @@ from orthogp.features import MeanPrior
 from orthogp.inference.climbing import climb
 from orthogp.inference.exact import ExactObjective
 from orthogp.inference.family_fit import FamilyRows
+from orthogp.inference.optimise import curvature_at
 from orthogp.inference.parameters import pack
 from orthogp.inference.settings import Start
 from orthogp.inference.threads import in_threads, one_thread
@@ -77,23 +79,24 @@ def window_start(
     """Return the hyperparameters of the largest composite likelihood, from the best of `starts`."""
     kernel = starts[0].kernel
     objective = CompositeObjective(kernel, near + wide, mean, repeats=repeats, threads=num_threads)
-    lower, upper = limits(1e-9)
-    vectors = [
-        np.clip(np.append(pack(s.kernel, objective.slots), np.log(s.noise_variance)), lower, upper)
-        for s in starts
-    ]
-    vectors = list(np.unique(vectors, axis=0))
+    # Two windows find the neighbourhood for two sevenths of the price.
     brief = CompositeObjective(kernel, [near[0], wide[0]], mean, repeats=repeats)
+    lower, upper = limits(1e-9)
+    vectors = np.unique(
+        [
+            np.append(pack(s.kernel, objective.slots), np.log(s.noise_variance)).clip(lower, upper)
+            for s in starts
+        ],
+        axis=0,
+    )
+    settings: dict[str, Any] = {"out_of_time": out_of_time, "tolerance": _SETTLED}
     with one_thread():
-        scores = [brief.value(vector) for vector in vectors]
-        summit = climb(
-            objective,
-            vectors[int(np.argmax(scores))],
-            limits,
-            max_iterations=30,
-            out_of_time=out_of_time,
-            tolerance=_SETTLED,
-        )
+        start = max(vectors, key=brief.value)
+        first = climb(brief, start, limits, max_iterations=30, **settings)
+        x = first.maximum.x
+        curvature = curvature_at(brief, x, brief(x)[1], first.lower, first.upper)
+        curvature *= objective.num_windows / brief.num_windows
+        summit = climb(objective, x, limits, max_iterations=30, curvature=curvature, **settings)
     best = summit.maximum.x
     return Start(objective.kernel_at(best), float(np.exp(best[-1])))
 
@@ -115,6 +118,7 @@ class CompositeObjective:
             ExactObjective(kernel, mean, w.X, w.y, w.weights, repeats=repeats) for w in windows
         ]
         self.slots = self._parts[0].slots
+        self.num_windows = len(windows)
 
     def __call__(self, vector: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
         """Return the sum and its gradient."""

@@ -26,7 +26,6 @@ from orthogp.inference.lattice_model import Model, ModePosterior
 from orthogp.inference.lattice_system import DataDensity
 from orthogp.inference.moments import moments_from_statistics
 from orthogp.inference.posterior import Posterior, Solution
-from orthogp.inference.preconditioner import VARIANCES
 from orthogp.inference.predictive import PredictivePosterior
 from orthogp.inference.threads import one_thread
 from orthogp.inference.variance_field import VarianceField
@@ -224,7 +223,7 @@ def _iterative(
     if min(splines.shape) < 2:
         record.fail("must have at least two points along each column", "splines")
     error = record.number("variance_error", least=0.0)
-    model = Model.build(density, mean, kernel, noise_variance, reach=VARIANCES)
+    model = Model.build(density, mean, kernel, noise_variance, fine=True)
     field = VarianceField(splines, error, sums.lattice)
     return IterativePosterior(model, modes, field, mean, domain, setting.num_threads or 1)
 
