@@ -11,7 +11,6 @@ from the iteration itself: ‖e_k‖²_B = Σ_{j ≥ k} α_j ⟨r_j, P⁻¹r_j�
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -87,7 +86,6 @@ def solve(
     max_iterations: int = 500,
     deadline: float | None = None,
     keep_basis: bool = False,
-    on_iteration: Callable[[int, float], None] | None = None,
 ) -> Solution:
     """Return B⁻¹ b for each b of a batch.
 
@@ -100,8 +98,6 @@ def solve(
         Where to begin, such as the solution for other hyperparameters.
     deadline : float, optional
         `time.monotonic()` at which to stop.
-    on_iteration : callable, optional
-        Is told the number of iterations and the largest error over its tolerance.
     """
     inner, batch = system.grid.inner, len(right)
     goal = np.broadcast_to(np.square(tolerance), (batch,))
@@ -152,8 +148,6 @@ def solve(
                 active = active[going_on]
                 residual, direction = residual[going_on], direction[going_on]
                 norm = norm[going_on]
-        if on_iteration is not None:
-            on_iteration(k, float(np.max(error / np.sqrt(goal))))
     left[active] = residual
     unknown = np.isinf(error)
     error[unknown] = np.sqrt(norms[-1][unknown])
