@@ -22,6 +22,8 @@ P = 1 + N s/σ², which is exact for evenly spread data.
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import numpy as np
 import scipy.optimize
 import scipy.sparse
@@ -153,8 +155,9 @@ class SpatialPreconditioner:
     def _stencil_weights(self) -> NDArray[np.float64]:
         return (np.array(self.grid.points) / (2 * np.pi * self._transition)) ** 2
 
+    @cached_property
     def inverse_diagonal(self) -> NDArray[np.float64]:
-        """Return the diagonal of M⁻¹ on the grid's points."""
+        """The diagonal of M⁻¹ on the grid's points."""
         factor = self.factor
         if not isinstance(factor, GridFactor):
             factor = GridFactor(*self._matrix(), self.grid.num_threads)
@@ -220,8 +223,9 @@ class EvenPreconditioner:
     def companions(self, noise: PreconditionerNoise) -> None:
         """Return `None`: no field of known variance goes with a sample."""
 
+    @cached_property
     def inverse_diagonal(self) -> NDArray[np.float64]:
-        """Return the variance where data of the local density were spread evenly, on the points."""
+        """The variance where data of the local density were spread evenly, on the points."""
         table = np.append(0.0, np.geomspace(1e-6, 1.0, 60)) * self._density.max()
         left = [self.grid.total(self._masses / (1 + rho * self._masses)) for rho in table]
         variance = np.exp(np.interp(self._density, table, np.log(left)))

@@ -122,7 +122,7 @@ class VarianceField:
         """Return the field that some draws give."""
         preconditioner = model.preconditioner
         grid, outer = preconditioner.grid, model.system.grid
-        known = preconditioner.inverse_diagonal()
+        known = preconditioner.inverse_diagonal
         inner = outer.extract(draws.modes * model.system.amplitudes, grid)
         draw = grid.to_points(inner) / np.sqrt(known)
         companion = None if draws.companions is None else draws.companions / np.sqrt(known)
