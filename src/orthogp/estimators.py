@@ -82,7 +82,8 @@ class GPRegressor(
         The iterative solver takes up to millions of lattice features; "auto" turns to it if the
         data ask for more than `max_features` and there are some thousand rows.
     max_seconds : float, optional
-        Stop learning after that long.
+        Stop learning after that long; with very many features, early enough for the rest to be
+        done by then, and with no more of them than that allows.
     max_memory : float, optional
         Bytes that the iterative solver may take: fewer give fewer features.
     n_jobs : int, optional

@@ -33,6 +33,21 @@ def test_modes_that_fall_short_have_a_shorter_period_and_say_why():
     assert 1500 < few.num_modes < 2600
 
 
+def test_as_many_modes_as_rows_allow_keep_their_period():
+    few_rows = choose(Matern32(1.0, 0.3), 1e-6, 1e3)
+    assert few_rows.limited_by == "the number of rows"
+    np.testing.assert_allclose(few_rows.lattice.period, 1.5)
+    # Two for each row that a period would hold; extents are rounded up.
+    assert 0.8 * 2 * 1.5**2 * 1e3 < few_rows.num_modes < 1.3 * 2 * 1.5**2 * 1e3
+
+
+def test_little_time_allows_fewer_modes():
+    sizes = [choose(Matern12(1.0, 0.3), 1e-4, 1e6, max_seconds=s) for s in (1e-3, 5.0, 50.0)]
+    assert sizes[0].num_modes < sizes[1].num_modes < sizes[2].num_modes
+    assert {choice.limited_by for choice in sizes[:2]} == {"max_seconds"}
+    assert choose(Matern12(1.0, 0.3), 1e-4, 1e6, max_seconds=1e9).limited_by != "max_seconds"
+
+
 def test_less_noise_asks_for_more_modes():
     wanted = [choose(Matern12(1.0, 0.3), noise, 1e5).wanted for noise in (1.0, 0.1, 0.01)]
     assert wanted[0] < wanted[1] < wanted[2]

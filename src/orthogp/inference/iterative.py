@@ -116,6 +116,12 @@ class IterativeObjective:
         self._like: Preconditioner | None = None
         self._scale_slots = _scale_entries(kernel, self.slots)
 
+    @property
+    def num_vectors(self) -> int:
+        """The number of right-hand sides that an evaluation solves for."""
+        slopes = len(self.density.covariates) if self.mean.slope_variance else 0
+        return self.statistics.num_targets + slopes + self._num_probes
+
     def kernel_at(self, vector: NDArray[np.float64]) -> Kernel:
         """Return the kernel of a parameter vector."""
         return unpack(self.kernel, self.slots, np.asarray(vector[:-1]))

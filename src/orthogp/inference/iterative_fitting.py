@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from orthogp.features import Lattice, MeanPrior
+from orthogp.features import MeanPrior
 from orthogp.inference.bounds import Bound, Certificate
 from orthogp.inference.conjugate_gradients import solve
 from orthogp.inference.domain import Domain
-from orthogp.inference.fit import Fit
 from orthogp.inference.iterative import Evidence, IterativeObjective
-from orthogp.inference.iterative_posterior import IterativePosterior
+from orthogp.inference.iterative_fit import IterativeFit
 from orthogp.inference.iterative_status import describe_iterative
 from orthogp.inference.lattice_choice import LatticeChoice, choose_lattice
 from orthogp.inference.lattice_model import Model, ModePosterior, right_hand_sides
@@ -45,40 +45,8 @@ _ROOM = 0.25
 _EVALUATIONS, _OUTGROWN = (2, 3, 10), 1.5
 # Draws for the variance: at first, and at most; and the relative error that is aimed at.
 _FIRST_DRAWS, _MOST_DRAWS, VARIANCE_ERROR = 16, 64, 0.05
-
-
-@dataclass(frozen=True)
-class IterativeFit(Fit):
-    """A fitted model with as many features as its lattice has modes."""
-
-    model: Model
-    modes: ModePosterior
-    variance: VarianceField
-    mean: MeanPrior
-    statistics: FourierStatistics
-    choice: LatticeChoice
-    evidence: Evidence
-
-    @property
-    def features(self) -> Lattice:
-        """All modes of the lattice."""
-        return Lattice(self.choice.lattice, self.choice.lattice.half_indices(), self.mean)
-
-    @property
-    def period(self) -> NDArray[np.float64]:
-        """The period of the prior."""
-        return self.choice.lattice.period
-
-    @property
-    def num_features(self) -> int:
-        """The number of features."""
-        return self.choice.num_modes
-
-    def posterior(self, domain: Domain, num_threads: int) -> IterativePosterior:
-        """Return the posterior over a domain."""
-        return IterativePosterior(
-            self.model, self.modes, self.variance, self.mean, domain, num_threads
-        )
+# Draws if the time is up, and for how many right-hand sides the whole posterior takes as long.
+_HASTY_DRAWS, _POSTERIOR_VECTORS = 8, 20
 
 
 class Stage(NamedTuple):
@@ -128,6 +96,19 @@ class IterativeFitter:
         self._num_threads = num_threads
         self._progress = progress
         self._evaluations = 0
+        #: What one more evaluation and the posterior after it take, once that is known.
+        self._seconds_ahead = 0.0
+        self._stopped_early = False
+
+    @cached_property
+    def _seconds_at_first(self) -> float:
+        """The time left when a lattice is first asked for: later lattices are no smaller for it."""
+        return self._settings.seconds_left
+
+    def _late(self) -> bool:
+        """Return whether learning has to end for the posterior to be there in time."""
+        self._stopped_early = self._settings.late(self._seconds_ahead)
+        return self._stopped_early
 
     def choose(self, start: Start, max_modes: float | None = None) -> LatticeChoice:
         """Return the lattice that hyperparameters ask for."""
@@ -143,6 +124,7 @@ class IterativeFitter:
             self._settings.wrap_tolerance,
             self._settings.max_memory,
             max_modes,
+            self._seconds_at_first,
         )
 
     def fit(self, start: Start, lattice: FrequencyLattice | None = None) -> IterativeFit:
@@ -165,7 +147,7 @@ class IterativeFitter:
             start = Start(stage.objective.kernel_at(vector), float(np.exp(vector[-1])))
             again = self.choose(start)
             moved = max(again.num_modes / choice.num_modes, choice.num_modes / again.num_modes)
-            if (settled and moved < _OUTGROWN) or self._settings.late():
+            if (settled and moved < _OUTGROWN) or self._late():
                 break
             # Close to the present lattice, learning goes on where it is.
             same = moved < _OUTGROWN
@@ -250,7 +232,10 @@ class IterativeFitter:
         same: bool,
     ) -> Scored:
         def evaluate(vector: NDArray[np.float64]) -> Evidence:
+            began = time.monotonic()
             evidence = objective.evaluate(vector)
+            seconds = time.monotonic() - began
+            self._seconds_ahead = seconds * (1 + _POSTERIOR_VECTORS / objective.num_vectors)
             self._progress.say(
                 f"learning with {objective.density.grid.size:,} modes: log p(y) "
                 f"{evidence.value:,.1f}, {evidence.iterations} iterations"
@@ -265,7 +250,7 @@ class IterativeFitter:
             lower,
             upper,
             max_evaluations=max_evaluations,
-            out_of_time=self._settings.late,
+            out_of_time=self._late,
             first=before.evidence if before and same else None,
             before=before,
         )
@@ -294,7 +279,7 @@ class IterativeFitter:
             evidence,
             variance,
             stage.at_limit,
-            late=self._settings.late(),
+            late=self._stopped_early or self._settings.late(),
             asked=self._settings.solver == "iterative",
         )
         return IterativeFit(
@@ -318,8 +303,8 @@ class IterativeFitter:
         )
 
     def _variance(self, model: Model) -> VarianceField:
-        rng = np.random.default_rng(0)
-        num = _FIRST_DRAWS
+        rng, began = np.random.default_rng(0), time.monotonic()
+        num = _HASTY_DRAWS if self._settings.late() else _FIRST_DRAWS
         draws = draw_modes(model, num, rng, self._settings.max_memory)
         while True:
             variance = VarianceField.estimate(model, draws)
@@ -331,7 +316,8 @@ class IterativeFitter:
             enough = max(VARIANCE_ERROR, np.sqrt(2) * other_error)
             if variance.relative_error <= enough or len(draws.modes) >= _MOST_DRAWS:
                 return variance
-            if self._settings.late():
+            # As many again take as long again.
+            if self._settings.late(ahead=time.monotonic() - began):
                 return variance
             draws = draws.with_more(
                 draw_modes(model, len(draws.modes), rng, self._settings.max_memory)

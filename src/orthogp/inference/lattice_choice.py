@@ -30,6 +30,10 @@ _SHORTEST_PERIOD = 1.15
 # the points in every direction, and the factor.
 _BYTES_PER_MODE = {1: 2000.0, 2: 7000.0, 3: 7000.0}
 _FEWEST_MODES = 201
+# Seconds for each mode, of little learning and the posterior on two cores: what may be chosen if
+# time is short, and the fewest for which it always is enough.
+_SECONDS_PER_MODE = {1: 1e-4, 2: 4e-4, 3: 3e-3}
+_ALWAYS_IN_TIME = 2000
 _BY_ROWS = "the number of rows"
 
 
@@ -62,6 +66,7 @@ def choose_lattice(
     wrap_tolerance: float,
     max_memory: float | None = None,
     max_modes: float | None = None,
+    max_seconds: float | None = None,
 ) -> LatticeChoice:
     """Return the lattice on which all modes that the data can tell from noise have a place.
 
@@ -89,6 +94,9 @@ def choose_lattice(
             limits["max_memory"] = max_memory / _BYTES_PER_MODE[num_dims]
         if max_modes is not None:
             limits["what was asked for"] = max_modes
+        if max_seconds is not None:
+            in_time = max_seconds / _SECONDS_PER_MODE[num_dims]
+            limits["max_seconds"] = max(in_time, _ALWAYS_IN_TIME)
         limited_by = min(limits, key=limits.__getitem__)
         # A shorter period leaves as many modes for each row as before.
         if wanted <= limits[limited_by] or limited_by == _BY_ROWS:

@@ -27,7 +27,7 @@ class FitSettings:
     repeats : bool
         Whether weights count rows (else they divide the noise variance).
     deadline : float or None
-        `time.monotonic()` at which to stop learning.
+        `time.monotonic()` at which to be done.
     solver : {"auto", "dense", "iterative"}
         How systems in lattice features are solved.
     max_memory : float or None
@@ -52,9 +52,14 @@ class FitSettings:
         """The largest feature set allowed."""
         return self.max_features if self.num_features is None else self.num_features
 
-    def late(self) -> bool:
-        """Return whether the time is up."""
-        return self.deadline is not None and time.monotonic() > self.deadline
+    @property
+    def seconds_left(self) -> float:
+        """The time until the deadline."""
+        return float("inf") if self.deadline is None else self.deadline - time.monotonic()
+
+    def late(self, ahead: float = 0.0) -> bool:
+        """Return whether the time is up, or not enough for so many seconds of work ahead."""
+        return self.seconds_left < ahead
 
 
 @dataclass(frozen=True)
