@@ -100,6 +100,29 @@ def test_products_are_those_of_the_dense_matrix(num_dims):
     np.testing.assert_allclose(matrix, matrix.T, atol=1e-9 * np.abs(matrix).max())
 
 
+@pytest.mark.parametrize("num_dims", [1, 2])
+def test_the_preconditioners_inverse_diagonal_in_frequency_is_sampled_without_bias(num_dims):
+    _, _, _, model = problem(num_dims, EXTENTS[num_dims])
+    grid, preconditioner = model.system.grid, model.preconditioner
+    matrix = dense_matrix(preconditioner.solve, grid)
+    modes = grid.from_points(np.eye(grid.size).reshape(grid.size, *grid.points))
+    modes = modes.reshape(grid.size, -1)
+    exact = np.einsum("xt,xz,zt->t", modes.conj(), matrix, modes).real
+    expected = np.full(grid.shape, 0.5)
+    found = np.array(
+        [
+            preconditioner.inverse_modes(np.random.default_rng(seed), expected).ravel()
+            for seed in range(40)
+        ]
+    )
+    # Modes beyond the preconditioner's grid are known exactly.
+    sampled = found.std(axis=0) > 1e-12
+    np.testing.assert_allclose(found[0][~sampled], exact[~sampled], rtol=1e-6)
+    z = (found.mean(axis=0) - exact)[sampled] / (found.std(axis=0, ddof=1)[sampled] / np.sqrt(40))
+    # Means of squares of t variables with 39 degrees of freedom, hardly correlated: 10⁻⁵ at most.
+    assert np.mean(z**2) < 1.06 + 6 * np.sqrt(2 / sampled.sum())
+
+
 @pytest.mark.parametrize(("points", "reach"), [((29,), 3), ((23, 31), 2), ((7, 9, 8), 1)])
 def test_grid_factor_is_the_dense_factor(points, reach, monkeypatch):
     rng = np.random.default_rng(0)

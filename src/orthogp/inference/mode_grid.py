@@ -111,9 +111,7 @@ class ModeGrid:
             out = shortened(out, axis - self.num_dims, k)
         return out
 
-    def insert(
-        self, modes: NDArray[np.complex128], inner: ModeGrid, values: NDArray[np.complex128]
-    ) -> None:
+    def insert(self, modes: NDArray[Any], inner: ModeGrid, values: NDArray[Any]) -> None:
         """Overwrite the modes of a smaller grid, in place."""
         halves = [((0, k + 1), (-k, None)) if k else ((0, 1),) for k in inner.extent[:-1]]
         last = slice(inner.extent[-1] + 1)

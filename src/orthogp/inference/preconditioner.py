@@ -25,11 +25,11 @@ from __future__ import annotations
 from functools import cached_property
 
 import numpy as np
-import scipy.optimize
 import scipy.sparse
 from numpy.typing import NDArray
 
 from orthogp.inference.factors import BandedFactor, Factor
+from orthogp.inference.laplacian import fit_polynomial, laplacian_matrix
 from orthogp.inference.lattice_system import LatticeSystem
 from orthogp.inference.mode_grid import ModeGrid, fast_extent
 from orthogp.inference.multifrontal import GridFactor
@@ -48,8 +48,9 @@ _ROUNDED_UP = 1.3
 # and for variances, which want fine cells.
 _SOLVING = {1: 0.25, 2: 2.0, 3: 0.25}
 _VARIANCES = 0.04
-# A fit whose logarithm is off by so much on average is good enough.
-_GOOD_FIT = 0.1
+# Samples that tell the diagonal of P⁻¹: as many as have so many points in all, at least and at
+# most, and how many at once.
+_SAMPLED_POINTS, _SAMPLES, _SAMPLES_AT_ONCE = 20_000_000, (8, 64), 8
 # In three columns, fewer points along an axis than this do not show where data end.
 _FEWEST_POINTS = 24
 
@@ -94,7 +95,7 @@ class SpatialPreconditioner:
         limits = _MOST_POINTS[self.grid.num_dims]
         # Extents are rounded up, to such as transform fast.
         powers = max(sum(self.grid.size <= _ROUNDED_UP * most for most in limits), 1)
-        self.coefficients = _fit_polynomial(symbol, inner, powers)
+        self.coefficients = fit_polynomial(symbol, inner, powers)
         self._symbol = np.polynomial.polynomial.polyval(symbol, self.coefficients)
         self._correction = np.sqrt((self._symbol + typical) / (1 + typical * inner))
         #: 1 + N s/σ², what stands for B beyond the grid's modes.
@@ -114,11 +115,8 @@ class SpatialPreconditioner:
     def solve(self, vectors: NDArray[np.complex128]) -> NDArray[np.complex128]:
         """Return P⁻¹ v for each vector of a batch."""
         inner = self.outer.extract(vectors, self.grid) * self._correction
-        values = self.grid.to_points(inner)
-        columns = values.reshape(len(values), -1).T
         with one_thread():
-            solved = self.factor.solve(np.ascontiguousarray(columns)).T
-        solved = solved.reshape(values.shape) / self.typical_density
+            solved = self._spatial_solve(self.grid.to_points(inner))
         inner = self.grid.from_points(solved) * self._correction
         out = vectors / self.others
         self.outer.insert(out, self.grid, inner)
@@ -134,17 +132,52 @@ class SpatialPreconditioner:
 
     def companions(self, noise: PreconditionerNoise) -> NDArray[np.float64]:
         """Return fields on the grid's points with covariance M⁻¹, from the noise of a sample."""
-        inner = self.outer.extract(noise.modes, self.grid) * np.sqrt(self._symbol)
-        right = self.grid.to_points(inner) + noise.points * np.sqrt(self._density)
+        modes = self.outer.extract(noise.modes, self.grid)
         with one_thread():
-            solved = self.factor.solve(np.ascontiguousarray(right.reshape(len(right), -1).T)).T
-        return solved.reshape(right.shape) / self.typical_density
+            return self._spatial_solve(self._spatial_sample(modes, noise.points))
+
+    def inverse_modes(
+        self, rng: np.random.Generator, expected: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        """Return the diagonal of P⁻¹ from samples z of it: the mean of |P⁻¹z|², mode by mode.
+
+        None needs a product with B, so that there can be many. What is `expected` of the diagonal
+        takes noise away: z*P⁻¹z − 1 has mean zero.
+        """
+        num = int(np.clip(_SAMPLED_POINTS // self.grid.size, *_SAMPLES))
+        total = np.zeros(self.grid.shape)
+        expected_inside = self.outer.extract(expected, self.grid)
+        for first in range(0, num, _SAMPLES_AT_ONCE):
+            batch = min(_SAMPLES_AT_ONCE, num - first)
+            right = self._spatial_sample(self.grid.noise(rng, batch), self._white(rng, batch))
+            with one_thread():
+                solved = self._spatial_solve(right)
+            z = self.grid.from_points(right)
+            w = self.grid.from_points(solved)
+            total += np.sum(np.abs(w * self._correction) ** 2, axis=0)
+            total -= expected_inside * (np.sum((z * np.conj(w)).real, axis=0) - batch)
+        out = 1 / self.others
+        self.outer.insert(out, self.grid, total / num)
+        return out
 
     def noise(self, rng: np.random.Generator, num: int) -> PreconditionerNoise:
         """Return noise for `sample`."""
-        return PreconditionerNoise(
-            self.outer.noise(rng, num), rng.standard_normal((num, *self.grid.points))
-        )
+        return PreconditionerNoise(self.outer.noise(rng, num), self._white(rng, num))
+
+    def _white(self, rng: np.random.Generator, num: int) -> NDArray[np.float64]:
+        return rng.standard_normal((num, *self.grid.points))
+
+    def _spatial_sample(
+        self, modes: NDArray[np.complex128], points: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        """Return fields on the grid's points with covariance M, from white noise."""
+        return self.grid.to_points(modes * np.sqrt(self._symbol)) + points * np.sqrt(self._density)
+
+    def _spatial_solve(self, fields: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return M⁻¹ of fields on the grid's points."""
+        columns = fields.reshape(len(fields), -1).T
+        solved = self.factor.solve(np.ascontiguousarray(columns)).T
+        return solved.reshape(fields.shape) / self.typical_density
 
     def _laplacian_symbol(self) -> NDArray[np.float64]:
         """Return λ at the grid's modes: Σ_d (2 − 2 cos(2πt_d/n_d)) (n_d/(2π t*_d))²."""
@@ -175,7 +208,7 @@ class SpatialPreconditioner:
     def _matrix(self) -> tuple[scipy.sparse.csr_array, tuple[int, ...], int]:
         """Return M over the typical density, its grid, and how far it couples."""
         points = self.grid.points
-        laplacian = _laplacian(points, self._stencil_weights)
+        laplacian = laplacian_matrix(points, self._stencil_weights)
         density = self._density.ravel() / self.typical_density
         matrix = scipy.sparse.diags_array(density, format="csr")
         power = scipy.sparse.eye_array(self.grid.size, format="csr")
@@ -219,6 +252,12 @@ class EvenPreconditioner:
     def noise(self, rng: np.random.Generator, num: int) -> PreconditionerNoise:
         """Return noise for `sample`."""
         return PreconditionerNoise(self.outer.noise(rng, num), np.empty((num, 0)))
+
+    def inverse_modes(
+        self, rng: np.random.Generator, expected: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        """Return the diagonal of P⁻¹, which is known."""
+        return 1 / self.others
 
     def companions(self, noise: PreconditionerNoise) -> None:
         """Return `None`: no field of known variance goes with a sample."""
@@ -311,55 +350,3 @@ def _crossing(falling: NDArray[np.float64], level: float) -> float:
         return float(max(last, 1))
     slope = np.log(falling[last] / falling[first]) / np.log(last / first)
     return last * float(np.clip((level / falling[last]) ** (1 / min(slope, -0.1)), 1.0, 100.0))
-
-
-def _fit_polynomial(
-    symbol: NDArray[np.float64], masses: NDArray[np.float64], most_powers: int
-) -> NDArray[np.float64]:
-    """Return c ≥ 0 with Σ_j c_j λ^j ≈ 1/s, evenly in log λ, with no more powers than it takes."""
-    # Mode zero has the mean function's variance too.
-    lam, mass = symbol.ravel()[1:], masses.ravel()[1:]
-    usable = mass > 1e-12 * mass.max()
-    lam, mass = lam[usable], mass[usable]
-    edges = np.geomspace(lam.min() * (1 - 1e-9), lam.max() * (1 + 1e-9), 60)
-    bins = np.digitize(lam, edges)
-    counts = np.bincount(bins, minlength=len(edges) + 1)
-    chosen = counts > 0
-    mean_lam = np.bincount(bins, lam, len(edges) + 1)[chosen] / counts[chosen]
-    mean_log = np.bincount(bins, -np.log(mass), len(edges) + 1)[chosen] / counts[chosen]
-    goal = np.exp(mean_log - mean_log.max())
-    best, least = np.zeros(1), np.inf
-    for powers in range(1, most_powers + 1):
-        columns = mean_lam[:, None] ** np.arange(powers + 1)
-        c, fitted = np.zeros(powers + 1), goal
-        for _ in range(8):
-            # Reweighted: twice too much counts as much as twice too little.
-            weights = 1 / np.sqrt(goal * fitted)
-            weighted = columns * weights[:, None]
-            # Powers span many decades: of one size, they are solved for reliably.
-            sizes = np.linalg.norm(weighted, axis=0)
-            right, limits = goal * weights, (0.0, np.inf)
-            c = scipy.optimize.lsq_linear(weighted / sizes, right, limits, method="bvls").x / sizes
-            fitted = np.maximum(columns @ c, 1e-3 * goal)
-        misfit = float(np.sqrt(np.mean(np.log(fitted / goal) ** 2)))
-        if misfit < 0.9 * least:
-            best, least = c, misfit
-        if misfit < _GOOD_FIT:
-            break
-    # What is not there at all would leave gaps without a prior.
-    best[0] = max(best[0], 1e-6 * goal.min())
-    return np.trim_zeros(best, "b") * np.exp(mean_log.max())
-
-
-def _laplacian(points: tuple[int, ...], weights: NDArray[np.float64]) -> scipy.sparse.csr_array:
-    """Return Σ_d weights_d · (second differences along axis d), periodic."""
-    total = None
-    for axis, (n, weight) in enumerate(zip(points, weights, strict=True)):
-        shift = scipy.sparse.csr_array(scipy.sparse.eye_array(n))[np.roll(np.arange(n), 1)]
-        one = weight * (2 * scipy.sparse.eye_array(n) - shift - shift.T)
-        before = scipy.sparse.eye_array(int(np.prod(points[:axis], dtype=int)))
-        after = scipy.sparse.eye_array(int(np.prod(points[axis + 1 :], dtype=int)))
-        term = scipy.sparse.kron(scipy.sparse.kron(before, one), after, format="csr")
-        total = term if total is None else total + term
-    assert total is not None
-    return scipy.sparse.csr_array(total)
