@@ -81,5 +81,7 @@ def test_variances_without_companions_have_their_stated_error(model):
     cells = np.stack(np.meshgrid(*(np.arange(n) for n in grid.points), indexing="ij"), axis=-1)
     X = lattice.centre + cells.reshape(-1, 3) / np.array(grid.points) * lattice.period
     error = np.sqrt(np.mean((field.at(X) / exact - 1) ** 2))
-    assert error < 2 * field.relative_error
-    assert field.relative_error < 0.3
+    # At the grid's points splines have no say.
+    assert error < 1.5 * field.sampling_error
+    assert field.sampling_error < 0.2
+    assert field.sampling_error < field.relative_error

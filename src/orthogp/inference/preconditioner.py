@@ -89,7 +89,8 @@ class SpatialPreconditioner:
         density = system.density.smoothed(self.grid.points) / noise
         #: The density/σ² that a row sees on average.
         self.typical_density = typical = float(np.sum(density**2) / np.sum(density))
-        self._density = density
+        #: The data's density/σ² on the grid's points.
+        self.density = density
         inner = self.outer.extract(masses, self.grid)
         symbol = self._laplacian_symbol()
         limits = _MOST_POINTS[self.grid.num_dims]
@@ -126,7 +127,7 @@ class SpatialPreconditioner:
         """Return vectors with covariance P, from noise that does not depend on P."""
         out = noise.modes * np.sqrt(self.others)
         inner = self.outer.extract(noise.modes, self.grid) * np.sqrt(self._symbol)
-        inner = inner + self.grid.from_points(noise.points * np.sqrt(self._density))
+        inner = inner + self.grid.from_points(noise.points * np.sqrt(self.density))
         self.outer.insert(out, self.grid, inner / self._correction)
         return out
 
@@ -171,7 +172,7 @@ class SpatialPreconditioner:
         self, modes: NDArray[np.complex128], points: NDArray[np.float64]
     ) -> NDArray[np.float64]:
         """Return fields on the grid's points with covariance M, from white noise."""
-        return self.grid.to_points(modes * np.sqrt(self._symbol)) + points * np.sqrt(self._density)
+        return self.grid.to_points(modes * np.sqrt(self._symbol)) + points * np.sqrt(self.density)
 
     def _spatial_solve(self, fields: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return M⁻¹ of fields on the grid's points."""
@@ -209,7 +210,7 @@ class SpatialPreconditioner:
         """Return M over the typical density, its grid, and how far it couples."""
         points = self.grid.points
         laplacian = laplacian_matrix(points, self._stencil_weights)
-        density = self._density.ravel() / self.typical_density
+        density = self.density.ravel() / self.typical_density
         matrix = scipy.sparse.diags_array(density, format="csr")
         power = scipy.sparse.eye_array(self.grid.size, format="csr")
         for j, c in enumerate(self.coefficients):
@@ -238,7 +239,7 @@ class EvenPreconditioner:
         mean_density = system.density.count / system.noise_variance
         self.others = 1 + mean_density * system.masses
         self.log_determinant = self.outer.total(np.log(self.others))
-        self._density = system.density.smoothed(self.grid.points) / system.noise_variance
+        self.density = system.density.smoothed(self.grid.points) / system.noise_variance
         self._masses = self.outer.extract(system.masses, self.grid)
 
     def solve(self, vectors: NDArray[np.complex128]) -> NDArray[np.complex128]:
@@ -265,9 +266,9 @@ class EvenPreconditioner:
     @cached_property
     def inverse_diagonal(self) -> NDArray[np.float64]:
         """The variance where data of the local density were spread evenly, on the points."""
-        table = np.append(0.0, np.geomspace(1e-6, 1.0, 60)) * self._density.max()
+        table = np.append(0.0, np.geomspace(1e-6, 1.0, 60)) * self.density.max()
         left = [self.grid.total(self._masses / (1 + rho * self._masses)) for rho in table]
-        variance = np.exp(np.interp(self._density, table, np.log(left)))
+        variance = np.exp(np.interp(self.density, table, np.log(left)))
         return variance / self.grid.size
 
 

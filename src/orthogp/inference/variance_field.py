@@ -12,11 +12,21 @@ seen), so that with the regression of δ on w, of slope β and residual variance
     var(x) = r + β² m
 
 has a small fraction of the error: the scatter of w is known and does not count.
+
+The ratio r/m + β² varies less over space than the variance does, so that it is averaged over
+neighbouring points. How far, independent draws tell: with R from some of them and V, V' unbiased
+ratios of two more groups,
+
+    E (R − V)(R − V') = (R − ratio)²
+
+the squared error of R, what averaging blurs included. The width with the least at the data is
+taken.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,10 +39,9 @@ from orthogp.statistics import FrequencyLattice
 
 # Bytes that the vectors of one batch of draws may take.
 _BATCH_BYTES = 1.0e9
-# The regression is averaged over neighbouring points, with a Gaussian of so many cells.
-_WIDTH = 0.5
-# Groups of draws whose scatter tells the error.
-_GROUPS = 4
+# The regression is averaged over neighbouring points with a Gaussian of one of these widths, in
+# cells, as far as the grid is so many times wider.
+_WIDTHS, _WIDER = (0.0, 0.35, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0), 8
 
 
 @dataclass(frozen=True)
@@ -104,8 +113,8 @@ class VarianceField:
     splines : (…)
         Coefficients of cubic splines for the logarithm of the variance, on the grid's points.
     relative_error : float
-        The error of the variance, relative to it, by root mean square over the grid: that of
-        sampling, and that of the splines (half of what leaving out every second point brings).
+        The error of the variance, relative to it, by root mean square: that of sampling, at the
+        data, and that of the splines (half of what leaving out every second point brings).
     lattice : FrequencyLattice
         Gives the period and the centre.
     sampling_error : float
@@ -126,19 +135,13 @@ class VarianceField:
         inner = outer.extract(draws.modes * model.system.amplitudes, grid)
         draw = grid.to_points(inner) / np.sqrt(known)
         companion = None if draws.companions is None else draws.companions / np.sqrt(known)
-        ratio = _regressed(draw, companion)
+        pairs = _Pairs(draw, companion)
         others = model.masses / preconditioner.others
         beyond = outer.total(others) - grid.total(outer.extract(others, grid))
         # Unitary transforms: values of functions are those on the grid times √n.
-        inside = known * ratio * grid.size
-        groups = [
-            _regressed(draw[i::_GROUPS], None if companion is None else companion[i::_GROUPS])
-            for i in range(_GROUPS)
-        ]
-        sampling = np.std(groups, axis=0, ddof=1) / np.sqrt(_GROUPS) / ratio
-        sampling *= inside / (inside + beyond)
-        logs = np.log(inside + beyond)
-        by_draws = float(np.sqrt(np.mean(sampling**2)))
+        inside = known * grid.size
+        width, by_draws = _best_width(pairs, inside / (inside + beyond), preconditioner.density)
+        logs = np.log(inside * pairs.regressed(width).ratio + beyond)
         error = float(np.hypot(by_draws, _spline_error(logs)))
         splines = spline_filter(logs, mode="grid-wrap")
         return cls(splines, error, model.system.density.lattice, by_draws)
@@ -161,18 +164,75 @@ def _spline_error(logs: NDArray[np.float64]) -> float:
     return float(np.sqrt(np.mean(missed[inner] ** 2))) / 2
 
 
-def _regressed(
-    draws: NDArray[np.float64], companions: NDArray[np.float64] | None
-) -> NDArray[np.float64]:
-    """Return r + β², the variance of `draws` if that of `companions` is one, at every point."""
-    num = len(draws)
-    if companions is None:
-        return gaussian_filter(np.mean(draws**2, axis=0), _WIDTH, mode="wrap")
+class _Regression(NamedTuple):
+    """β, and r + β²: the variance of draws whose companions have variance one, at every point."""
 
-    def mean(products: NDArray[np.float64]) -> NDArray[np.float64]:
-        return gaussian_filter(products.mean(axis=0), _WIDTH, mode="wrap")
+    slope: NDArray[np.float64]
+    ratio: NDArray[np.float64]
 
-    own, cross, other = mean(draws**2), mean(draws * companions), mean(companions**2)
-    slope = cross / other
-    residual = np.maximum(own - slope * cross, 0.0) * num / max(num - 1, 1)
-    return residual + slope**2
+
+@dataclass(frozen=True)
+class _Pairs:
+    """Draws at the grid's points, (s, …), and their companions, if any, of variance one."""
+
+    draws: NDArray[np.float64]
+    companions: NDArray[np.float64] | None
+
+    def every_second(self, first: int) -> _Pairs:
+        """Return half of the pairs."""
+        others = None if self.companions is None else self.companions[first::2]
+        return _Pairs(self.draws[first::2], others)
+
+    def regressed(self, width: float) -> _Regression:
+        """Return the regression at every point, averaged over its neighbours."""
+        num = len(self.draws)
+
+        def mean(products: NDArray[np.float64]) -> NDArray[np.float64]:
+            return gaussian_filter(products.mean(axis=0), width, mode="wrap")
+
+        own = mean(self.draws**2)
+        if self.companions is None:
+            return _Regression(np.zeros_like(own), own)
+        cross, other = mean(self.draws * self.companions), mean(self.companions**2)
+        slope = cross / other
+        residual = np.maximum(own - slope * cross, 0.0) * num / max(num - 1, 1)
+        return _Regression(slope, residual + slope**2)
+
+    def ratio(self, slope: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return an unbiased ratio at every point, the better the better the slope."""
+        own = np.mean(self.draws**2, axis=0)
+        if self.companions is None:
+            return own
+        return own - slope**2 * (np.mean(self.companions**2, axis=0) - 1)
+
+
+def _best_width(
+    pairs: _Pairs, share: NDArray[np.float64], density: NDArray[np.float64]
+) -> tuple[float, float]:
+    """Return the width that leaves the least error at the data, and that error of the variance.
+
+    `share` is what the draws' variance is of the whole.
+    """
+    halves = [pairs.every_second(i) for i in range(2)]
+    # Relative to the geometric mean of what is averaged and what is not: relative to the former
+    # alone, an average that is far too large would pass for an error of one.
+    plain = [half.regressed(0.0).ratio for half in halves]
+    weights = np.maximum(density, 0.0) * share**2
+    weights /= np.sum(np.maximum(density, 0.0))
+    best, least = _WIDTHS[0], np.inf
+    for width in _WIDTHS:
+        if width > _WIDTHS[0] and min(share.shape) < _WIDER * width:
+            break
+        found = [half.regressed(width) for half in halves]
+        squares = 0.0
+        for own, unaveraged, others in zip(found, plain, reversed(halves), strict=True):
+            left = [own.ratio - others.every_second(i).ratio(own.slope) for i in range(2)]
+            relative = left[0] * left[1] / (own.ratio * unaveraged)
+            squares += float(np.sum(weights * relative)) / 2
+        # Halves scatter twice as much as the whole, whose scatter is this.
+        apart = (found[0].ratio - found[1].ratio) / (found[0].ratio + found[1].ratio)
+        scatter = float(np.sum(weights * apart**2))
+        squares = max(squares - scatter, scatter)
+        if squares < least:
+            best, least = width, squares
+    return best, float(np.sqrt(least))

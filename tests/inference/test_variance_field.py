@@ -1,0 +1,48 @@
+"""Variances from draws: the error that is stated is the one that is made."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from orthogp.features import MeanPrior
+from orthogp.inference.lattice_model import Model
+from orthogp.inference.lattice_system import DataDensity
+from orthogp.inference.variance_field import VarianceField, draw_modes
+from orthogp.kernels import Matern12, Matern32
+from orthogp.statistics import FourierStatistics, FrequencyLattice
+
+
+def exact_variances(model: Model) -> np.ndarray:
+    """Return the variances of the modes' sum at the grid's points, by a dense inverse."""
+    grid, system = model.system.grid, model.system
+    basis = grid.from_points(np.eye(grid.size).reshape(grid.size, *grid.points))
+    precision = grid.to_points(system.apply(basis)).reshape(grid.size, -1)
+    scaled = grid.to_points(basis * system.amplitudes).reshape(grid.size, -1).T
+    return np.einsum("ij,ij->i", scaled @ np.linalg.inv(precision), scaled) * grid.size
+
+
+# Crowded rows with little noise: variances differ from one point to the next. Few rows of a smooth
+# function with much noise: they hardly differ, and neighbours can be averaged.
+@pytest.mark.parametrize(
+    ("kernel", "rows", "noise", "power"),
+    [(Matern12(1.0, 0.3), 3000, 1e-2, 2), (Matern32(1.0, 0.3), 1500, 1.0, 1)],
+    ids=["rough", "smooth"],
+)
+def test_the_stated_error_is_that_at_the_rows(kernel, rows, noise, power):
+    X = np.random.default_rng(0).uniform(0, 1, (rows, 2)) ** power
+    lattice = FrequencyLattice.for_domain(np.zeros(2), np.ones(2), period=1.3, extent=(16, 15))
+    statistics = FourierStatistics.from_data(lattice, X, np.sin(9 * X[:, 0]))
+    model = Model.build(DataDensity(statistics), MeanPrior(), kernel, noise, fine=True)
+    grid, exact = model.system.grid, exact_variances(model)
+    cells = np.stack(np.meshgrid(*map(np.arange, grid.points), indexing="ij"), axis=-1)
+    points = lattice.centre + cells.reshape(-1, 2) / np.array(grid.points) * lattice.period
+    density = np.maximum(model.system.density.smoothed(grid.points).ravel(), 0.0)
+    made, stated = [], []
+    for seed in range(4):
+        field = VarianceField.estimate(model, draw_modes(model, 32, np.random.default_rng(seed)))
+        made.append(np.average((field.at(points) / exact - 1) ** 2, weights=density))
+        stated.append(field.sampling_error**2)
+    ratio = np.sqrt(np.mean(stated) / np.mean(made))
+    assert 0.6 < ratio < 1.7
+    assert np.sqrt(np.mean(made)) < 0.2
