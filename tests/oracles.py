@@ -39,6 +39,11 @@ def matern12(lag: ArrayLike, variance: float, lengthscale: ArrayLike) -> Array:
     return variance * np.exp(-scaled_distance(lag, lengthscale))
 
 
+def rotation(angle: float) -> Array:
+    """The matrix that turns the direction (cos a, sin a) into (1, 0)."""
+    return np.array([[math.cos(angle), math.sin(angle)], [-math.sin(angle), math.cos(angle)]])
+
+
 def matern32(lag: ArrayLike, variance: float, lengthscale: ArrayLike) -> Array:
     z = math.sqrt(3) * scaled_distance(lag, lengthscale)
     return variance * (1 + z) * np.exp(-z)

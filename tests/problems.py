@@ -22,6 +22,7 @@ from orthogp.kernels import (
     Matern52,
     QuasiPeriodic,
     RationalQuadratic,
+    Rotated,
     SpectralKernel,
     SpectralMixture,
 )
@@ -151,6 +152,17 @@ def zoo(num_dims: int) -> list[Entry]:
                 ),
                 True,
                 local=False,
+            )
+        )
+    if num_dims == 2:
+        entries.append(
+            Entry(
+                "rotated",
+                Rotated(Matern32(0.7, [0.9, 0.4]), 0.6),
+                lambda lag: oracles.matern32(
+                    np.asarray(lag) @ oracles.rotation(0.6).T, variance=0.7, lengthscale=[0.9, 0.4]
+                ),
+                False,
             )
         )
     # Each kernel and dimension costs a compilation: with more columns one of each kind will do.

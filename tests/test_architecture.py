@@ -174,6 +174,7 @@ def test_public_names_of_the_subpackages_are_these() -> None:
         "Product",
         "QuasiPeriodic",
         "RationalQuadratic",
+        "Rotated",
         "SpectralKernel",
         "SpectralMixture",
         "Sum",

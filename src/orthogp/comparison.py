@@ -131,7 +131,7 @@ def compare_families(
             result = _run(trial, fitted, held_out, {**parameters, "max_seconds": left})
         results.append(result)
         write(str(result))
-    name = " + ".join(type(primitive).__name__ for primitive, _ in prior.primitives())
+    name = " + ".join(primitive.label for primitive, _ in prior.primitives())
     return Comparison(
         results=tuple(results),
         train=train,

@@ -56,10 +56,9 @@ def describe_shares(components: Sequence[Component], residual: float | None = No
 def _kernel(kernel: Kernel) -> str:
     parts = []
     for primitive, _ in kernel.primitives():
-        name, own = type(primitive).__name__, dict(primitive.parameters())
+        name, own = primitive.label, dict(primitive.parameters())
         shown = [f"{label} {_number(value)}" for label, value in own.items()]
         if isinstance(primitive, Cyclic):
-            name = f"Cyclic {type(primitive.kernel).__name__}"
             shown.append(f"period {primitive.period:g}")
         if isinstance(primitive, Categorical):
             shown.append(f"{primitive.levels} levels")

@@ -35,7 +35,7 @@ def summarise(model: GPRegressor) -> str:
         values = ", ".join(
             f"{name} {_number(value)}" for name, value in primitive.parameters().items()
         )
-        lines.append(f"  {label:<12} {type(primitive).__name__}{on}: {values}")
+        lines.append(f"  {label:<12} {primitive.label}{on}: {values}")
     noise_sd = float(np.sqrt(model.noise_variance_))
     lines.append(f"  {'noise':<12} variance {model.noise_variance_:.4g} (sd {noise_sd:.4g})")
     if several and not np.all(model.target_scale_ == model.target_scale_[0]):

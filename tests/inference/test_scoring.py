@@ -74,3 +74,18 @@ def test_evaluations_are_counted_and_limited():
     found = climb(evidence_at, evaluations=1)
     assert found.num_evaluations == 1
     assert not found.converged
+
+
+def test_steps_that_promise_much_and_fail_are_not_the_end():
+    weights = np.array([1000.0, 100.0])
+
+    def evaluate(vector):
+        # A gentle slope up to a wall, at another place for each parameter.
+        value = weights @ (vector - np.exp(4 * vector) / 4) + weights.sum() / 4
+        gradient = weights * (1 - np.exp(4 * vector))
+        return evidence_at(vector, information=100 * np.eye(2))._replace(
+            value=float(value), gradient=gradient
+        )
+
+    found = climb(evaluate, start=(-0.5, -0.5))
+    assert found.evidence.value > -0.5

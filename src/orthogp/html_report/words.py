@@ -46,7 +46,7 @@ def kernel_table(kernel: Any, labels: Labels, caption: str) -> str:
             f"{name.replace('_', ' ')} {number(value)}"
             for name, value in primitive.parameters().items()
         )
-        rows.append([type(primitive).__name__, names, values])
+        rows.append([primitive.label, names, values])
     header = ["kernel", "acts on", "learned"]
     if len(labels.inputs) == 1:
         rows, header = [[name, values] for name, _, values in rows], [header[0], header[2]]

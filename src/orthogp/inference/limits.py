@@ -44,6 +44,8 @@ def parameter_limits(
             longest = lengthscale_limits(kernel, slot, lattice.period, width, wrap_tolerance)
             high = np.log(longest).ravel()
             low = np.minimum(np.log(0.3 / highest), high)
+        elif slot.is_angle:
+            low, high = logs - np.pi, logs + np.pi
         elif slot.name in _LIMITS:
             low, high = (np.full(slot.size, np.log(edge)) for edge in _LIMITS[slot.name])
         else:

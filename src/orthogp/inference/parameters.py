@@ -1,4 +1,7 @@
-"""A kernel's learned parameters as one vector of logarithms, and the masses' derivatives in it."""
+"""A kernel's learned parameters as one vector of logarithms, and the masses' derivatives in it.
+
+An angle is its own logarithm here: it has no scale, and goes round.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +21,8 @@ from orthogp.precision import AnyArray, in_double
 from orthogp.statistics import FrequencyLattice
 
 JACOBIAN_BLOCK = 256
+#: The name of parameters that are angles.
+ANGLE = "angle"
 
 
 class Slot(NamedTuple):
@@ -26,6 +31,11 @@ class Slot(NamedTuple):
     primitive: int
     name: str
     shape: tuple[int, ...]
+
+    @property
+    def is_angle(self) -> bool:
+        """Whether the vector holds the parameter itself."""
+        return self.name == ANGLE
 
     @property
     def size(self) -> int:
@@ -44,10 +54,11 @@ def learned_slots(kernel: Kernel) -> tuple[Slot, ...]:
 
 
 def pack(kernel: Kernel, slots: tuple[Slot, ...]) -> NDArray[np.float64]:
-    """Return the logarithms of the learned parameters, (p,)."""
+    """Return the logarithms of the learned parameters (angles as they are), (p,)."""
     primitives = [primitive for primitive, _ in kernel.primitives()]
     values = [np.ravel(primitives[slot.primitive].parameters()[slot.name]) for slot in slots]
-    return np.log(np.concatenate(values)) if values else np.empty(0)
+    logs = [own if slot.is_angle else np.log(own) for slot, own in zip(slots, values, strict=True)]
+    return np.concatenate([np.empty(0), *logs])
 
 
 def unpack(kernel: Kernel, slots: tuple[Slot, ...], vector: Float[AnyArray, " p"]) -> Kernel:
@@ -56,7 +67,8 @@ def unpack(kernel: Kernel, slots: tuple[Slot, ...], vector: Float[AnyArray, " p"
     changes: dict[int, dict[str, Any]] = {}
     start = 0
     for slot in slots:
-        values = exp(vector[start : start + slot.size]).reshape(slot.shape)
+        logs = vector[start : start + slot.size]
+        values = (logs if slot.is_angle else exp(logs)).reshape(slot.shape)
         changes.setdefault(slot.primitive, {})[slot.name] = values
         start += slot.size
     return kernel.with_primitives(

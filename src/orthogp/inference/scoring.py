@@ -70,7 +70,8 @@ def score(
             continue
         gain = candidate.value - best.value
         # The gradient's own noise keeps promising a little: two steps without a gain are the end.
-        stalled = stalled + 1 if gain < _SETTLED else 0
+        # A step that promised much and failed was too long.
+        stalled = stalled + 1 if gain < _SETTLED and promised < _TRUSTED else 0
         curvature = _updated(
             curvature, candidate.vector - best.vector, best.gradient - candidate.gradient
         )

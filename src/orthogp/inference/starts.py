@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 from numpy.typing import NDArray
 
 from orthogp.features.base import prior_variance
-from orthogp.inference.parameters import stretched, with_lengthscale_per_column
+from orthogp.inference.parameters import (
+    ANGLE,
+    learned_slots,
+    stretched,
+    with_lengthscale_per_column,
+)
 from orthogp.inference.settings import Start
 from orthogp.kernels import Kernel, QuasiPeriodic, RationalQuadratic
 from orthogp.statistics import FourierStatistics
@@ -15,6 +22,8 @@ from orthogp.statistics import FourierStatistics
 FRACTIONS = (0.02, 0.06, 0.2, 0.6)
 NOISE_SHARES = (0.5, 0.1, 0.01, 1e-4)
 _STRETCHES = (1.0, 0.3, 3.0)
+# Angles that are added to those of rotated kernels.
+_TURNS = (0.0, np.pi / 4, np.pi / 2, 3 * np.pi / 4)
 
 
 def starts_for_name(
@@ -49,8 +58,10 @@ def starts_for_kernel(kernel: Kernel, noise_variance: float | None) -> list[Star
     """Return starts around the values of a user's kernel, targets having variance one."""
     shares = NOISE_SHARES if noise_variance is None else (noise_variance,)
     starts = []
-    for shape, factor in enumerate(_STRETCHES):
+    turns = _TURNS if any(slot.is_angle for slot in learned_slots(kernel)) else _TURNS[:1]
+    for shape, (turn, factor) in enumerate(itertools.product(turns, _STRETCHES)):
         shaped = kernel if factor == 1 else _stretch_learned(kernel, factor)
+        shaped = _turned(shaped, turn) if turn else shaped
         for share in shares:
             scaled = with_variance(shaped, max(1 - share, 0.1))
             starts += [Start(start, share, shape, from_user=True) for start in (shaped, scaled)]
@@ -101,5 +112,15 @@ def with_variance(kernel: Kernel, total: float) -> Kernel:
 def _stretch_learned(kernel: Kernel, factor: float) -> Kernel:
     return kernel.with_primitives(
         primitive if "lengthscale" in primitive.fixed else stretched(primitive, factor)
+        for primitive, _ in kernel.primitives()
+    )
+
+
+def _turned(kernel: Kernel, turn: float) -> Kernel:
+    """Return the kernel with the angles that are learned turned further."""
+    return kernel.with_primitives(
+        primitive.with_parameters(angle=primitive.parameters()[ANGLE] + turn)
+        if ANGLE in primitive.parameters() and ANGLE not in primitive.fixed
+        else primitive
         for primitive, _ in kernel.primitives()
     )

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from orthogp.features.base import prior_variance
 from orthogp.inference.parameters import Slot
-from orthogp.kernels import RBF, Cyclic, Kernel
+from orthogp.kernels import RBF, Cyclic, Kernel, Rotated
 from orthogp.precision import AnyArray, in_double
 from orthogp.statistics import FrequencyLattice
 
@@ -115,7 +115,7 @@ def lengthscale_limits(
         last_good = len(_STRETCHES) - 1 if len(bad) == 0 else max(bad[0] - 1, 0)
         stretches[d] = _STRETCHES[last_good]
     current = np.asarray(primitive.parameters()["lengthscale"])
-    if current.ndim == 0:
+    if current.ndim == 0 or isinstance(primitive, Rotated):
         return np.minimum(current * stretches.min(), period.min())
     return np.minimum(current * stretches, period)
 

@@ -5,6 +5,7 @@ from orthogp.kernels.base import Kernel, On, Sum, components
 from orthogp.kernels.convert import KERNEL_NAMES, from_sklearn, resolve_kernel
 from orthogp.kernels.cyclic import Categorical, Cyclic
 from orthogp.kernels.product import Product
+from orthogp.kernels.rotated import Rotated
 from orthogp.kernels.spectral import QuasiPeriodic, SpectralKernel, SpectralMixture
 from orthogp.kernels.stationary import RBF, Matern, Matern12, Matern32, Matern52, RationalQuadratic
 
@@ -22,6 +23,7 @@ __all__ = [
     "Product",
     "QuasiPeriodic",
     "RationalQuadratic",
+    "Rotated",
     "SpectralKernel",
     "SpectralMixture",
     "Sum",

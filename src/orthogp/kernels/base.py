@@ -62,6 +62,11 @@ class Kernel(eqx.Module):
     def prior_variance(self) -> Float[AnyArray, ""]:
         """Return k(0)."""
 
+    @property
+    def label(self) -> str:
+        """What it is called in reports."""
+        return type(self).__name__
+
     def derivative_variance(self, num_dims: int) -> Float[AnyArray, " d"]:
         """Return −∂²k(0)/∂τ_d² for each dimension, infinite where paths have no derivative."""
         raise KernelError(f"{type(self).__name__} does not define derivative_variance.")

@@ -91,6 +91,11 @@ class Cyclic(Kernel):
         """Raise `KernelError`: there are frequencies of multiples of 2π/P only."""
         raise KernelError("A cyclic kernel has no spectral density; use its masses on a lattice.")
 
+    @property
+    def label(self) -> str:
+        """What it is called in reports."""
+        return f"Cyclic {self.kernel.label}"
+
     def prior_variance(self) -> Float[AnyArray, ""]:
         """Return v."""
         return self.kernel.prior_variance()

@@ -85,13 +85,13 @@ class RBF(Kernel):
 
 # Rough kernels are used with many features, where the period may be not much longer than a
 # lengthscale, and all but the last digits of k(0) need so many images.
-_MANY_IMAGES = {1: 16, 2: 8, 3: 4}
+MANY_IMAGES = {1: 16, 2: 8, 3: 4}
 
 
 class Matern(Kernel):
     """The Matérn kernel of any real smoothness ν > 0, learned with the rest unless fixed."""
 
-    num_images = _MANY_IMAGES
+    num_images = MANY_IMAGES
 
     nu: Parameter = positive("nu", 1.5)
     variance: Parameter = positive("variance")
@@ -123,7 +123,7 @@ class _HalfIntegerMatern(Kernel):
     lengthscale: Parameter = positive("lengthscale")
 
     nu: ClassVar[float]
-    num_images = _MANY_IMAGES
+    num_images = MANY_IMAGES
 
     def spectral_density(self, omega: Float[AnyArray, " d"]) -> Float[AnyArray, ""]:
         """Return the Matérn density; see `matern_density`."""

@@ -20,6 +20,7 @@ from orthogp.kernels import (
     Product,
     QuasiPeriodic,
     RationalQuadratic,
+    Rotated,
     SpectralMixture,
     Sum,
 )
@@ -36,7 +37,7 @@ _PRIMITIVES: dict[str, type[Kernel]] = {
     "SpectralMixture": SpectralMixture,
     "QuasiPeriodic": QuasiPeriodic,
 }
-_COMPOUNDS = ("Sum", "Product", "On", "Cyclic", "Categorical")
+_COMPOUNDS = ("Sum", "Product", "On", "Cyclic", "Categorical", "Rotated")
 _PARAMETERS = {
     "Matern": ("nu", "variance", "lengthscale"),
     "RationalQuadratic": ("variance", "lengthscale", "alpha"),
@@ -67,6 +68,13 @@ def kernel_content(kernel: Kernel) -> dict[str, Any]:
             "name": "Cyclic",
             "period": kernel.period,
             "kernel": kernel_content(kernel.kernel),
+        }
+    if isinstance(kernel, Rotated) and kind is Rotated:
+        return {
+            "name": "Rotated",
+            "angle": float(kernel.angle),
+            "kernel": kernel_content(kernel.kernel),
+            "fixed": ["angle"] if "angle" in kernel.fixed else [],
         }
     if isinstance(kernel, Categorical) and kind is Categorical:
         return {
@@ -103,6 +111,9 @@ def kernel_from(record: Record, depth: int = 0) -> Kernel:
     if name == "Cyclic":
         inner = kernel_from(record.record("kernel"), depth + 1)
         return Cyclic(inner, record.positive("period"))
+    if name == "Rotated":
+        inner = kernel_from(record.record("kernel"), depth + 1)
+        return Rotated(inner, record.positive("angle"), fixed=_fixed(record, ("angle",)))
     if name == "Categorical":
         levels = record.integer("levels", least=2, most=_MOST_COLUMNS)
         return Categorical(levels, record.positive("variance"), fixed=_fixed(record, ("variance",)))
