@@ -28,7 +28,7 @@ def evidence_at(vector, *, information=CURVATURE):
     )
 
 
-def climb(evaluate, start=(0.0, 0.0), upper=(2.0, 2.0), evaluations=30):
+def climb(evaluate, start=(0.0, 0.0), upper=(2.0, 2.0), evaluations=30, sharpen=None):
     return score(
         evaluate,
         np.array(start),
@@ -36,6 +36,7 @@ def climb(evaluate, start=(0.0, 0.0), upper=(2.0, 2.0), evaluations=30):
         np.array(upper),
         max_evaluations=evaluations,
         out_of_time=lambda: False,
+        sharpen=sharpen,
     )
 
 
@@ -89,3 +90,28 @@ def test_steps_that_promise_much_and_fail_are_not_the_end():
 
     found = climb(evaluate, start=(-0.5, -0.5))
     assert found.evidence.value > -0.5
+
+
+def test_a_failed_step_asks_for_better_curvatures_from_then_on():
+    asked = []
+
+    def sharpen(vector):
+        asked.append(vector)
+        return CURVATURE
+
+    def evaluate(vector):
+        return evidence_at(vector, information=1e-3 * CURVATURE)
+
+    found = climb(evaluate, start=(0.6, -0.3), sharpen=sharpen)
+    # One failure, a curvature where it began, one step to the summit, a curvature there.
+    assert found.converged
+    assert found.doubted
+    np.testing.assert_allclose(asked, [[0.6, -0.3], SUMMIT], atol=1e-3)
+    assert found.num_evaluations == 5
+    assert found.evidence.value > -1e-3
+
+
+def test_steps_that_succeed_ask_for_no_other_curvature():
+    found = climb(evidence_at, sharpen=lambda vector: pytest.fail("asked for a curvature"))
+    assert found.converged
+    assert not found.doubted

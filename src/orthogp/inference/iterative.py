@@ -29,6 +29,12 @@ from numpy.typing import NDArray
 from orthogp.features import MeanPrior
 from orthogp.features.base import prior_variance
 from orthogp.inference.conjugate_gradients import Solution, solve
+from orthogp.inference.information import (
+    Derivatives,
+    average_information,
+    even_rows,
+    expected_information,
+)
 from orthogp.inference.lattice_model import (
     Model,
     PosteriorOf,
@@ -37,7 +43,6 @@ from orthogp.inference.lattice_model import (
     slope_shrinkage,
 )
 from orthogp.inference.lattice_system import DataDensity
-from orthogp.inference.mode_masses import masses_jacobian
 from orthogp.inference.parameters import Slot, learned_slots, pack, unpack
 from orthogp.inference.preconditioner import Preconditioner
 from orthogp.kernels import Kernel
@@ -169,8 +174,7 @@ class IterativeObjective:
         probes = self._probes(model)
         right, posterior_of = right_hand_sides(model, self.statistics, self.mean)
         batch = np.concatenate([right, probes.right])
-        growth = np.sqrt(max(grid.size / _TOLERATED_MODES, 1.0))
-        tolerance = np.full(len(batch), TOLERANCE * growth)
+        tolerance = np.full(len(batch), self._tolerance)
         tolerance[len(right) :] = PROBE_TOLERANCE * np.sqrt(grid.size)
         start = np.zeros_like(batch)
         if self._last is not None and len(self._last) == len(right):
@@ -186,6 +190,10 @@ class IterativeObjective:
         )
         self._last = solution.x[: len(right)]
         return self._assemble(vector, model, solution, posterior_of, probes, profile)
+
+    @property
+    def _tolerance(self) -> float:
+        return TOLERANCE * float(np.sqrt(max(self.density.grid.size / _TOLERATED_MODES, 1.0)))
 
     def _probes(self, model: Model) -> _Probes:
         rng = np.random.default_rng(self._seed)
@@ -222,31 +230,12 @@ class IterativeObjective:
         inverse_diagonal += slope_share(posterior)
         determined = 1 - inverse_diagonal
         effective = grid.total(determined) + slope_shrinkage(posterior)
-        prior = masses_jacobian(
-            np.asarray(vector[:-1]), self.kernel, self.slots, self.density.lattice, grid
-        )
-        relative = np.divide(
-            prior.jacobian,
-            model.masses[..., None],
-            out=np.zeros_like(prior.jacobian),
-            where=model.masses[..., None] > 0,
-        )
+        derivatives = self._derivatives(model, vector)
         per_mode = 0.5 * grid.weights * (squares / factor - num_targets * determined)
         axes = list(range(grid.num_dims))
-        by_parameter = np.tensordot(per_mode, relative, axes=(axes, axes))
+        by_parameter = np.tensordot(per_mode, derivatives.relative, axes=(axes, axes))
         by_noise = 0.5 * (misfit / factor - num_targets * (self.rows - effective))
-        unresolved_jacobian = (
-            prior.variance_jacobian
-            - np.tensordot(
-                np.broadcast_to(grid.weights, grid.shape), prior.jacobian, axes=(axes, axes)
-            )
-        ) / noise
-        if model.unresolved == 0:
-            unresolved_jacobian[:] = 0.0
-        to_noise = np.append(unresolved_jacobian, model.noise_variance / noise)
-        information = num_targets * self._information(model, relative)
-        chain = np.eye(len(vector))
-        chain[-1] = to_noise
+        information = num_targets * expected_information(model, derivatives, self.rows)
         moved = vector.copy()
         if factor != 1.0:
             assert self._scale_slots is not None
@@ -259,42 +248,42 @@ class IterativeObjective:
             vector=moved,
             value=float(value),
             standard_error=float(num_targets * scatter / 2),
-            gradient=np.append(by_parameter, 0.0) + by_noise * to_noise,
-            information=chain.T @ information @ chain,
+            gradient=np.append(by_parameter, 0.0) + by_noise * derivatives.chain[-1],
+            information=information,
             log_determinant=float(log_determinant),
             effective=float(effective),
             iterations=solution.iterations,
             converged=solution.converged,
         )
 
+    def average_information(self, vector: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the average information at a vector, by a solution for each parameter."""
+        model = self.model(vector)
+        right, posterior_of = right_hand_sides(model, self.statistics, self.mean)
+        known = self._last is not None and len(self._last) == len(right)
+        solution = solve(
+            model.system,
+            model.preconditioner,
+            right,
+            tolerance=self._tolerance,
+            start=self._last if known else None,
+            max_iterations=_MOST_ITERATIONS,
+        )
+        posterior = posterior_of(solution.x, solution.residual)
+        derivatives = self._derivatives(model, vector)
+        return average_information(model, posterior, self.statistics.yy, derivatives)
+
+    def _derivatives(self, model: Model, vector: NDArray[np.float64]) -> Derivatives:
+        return Derivatives.at(vector, model, self.kernel, self.slots)
+
     def _inverse_diagonal(
         self, model: Model, solved: NDArray[np.complex128], probes: _Probes
     ) -> NDArray[np.float64]:
         """Return the estimate of (B⁻¹)_tt at every mode."""
         rng = np.random.default_rng([self._seed, 1])
-        known = model.preconditioner.inverse_modes(rng, 1 - _determined(model)[0])
+        known = model.preconditioner.inverse_modes(rng, 1 - even_rows(model).fraction_of_modes)
         apart = np.mean(((solved - probes.solved) * np.conj(probes.solved)).real, axis=0)
         return known + apart
-
-    def _information(self, model: Model, relative: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the expected information about log parameters and log s², per target.
-
-        For data spread evenly over a fraction of the domain, K has the eigenvalues s²(1 + ρ s_t):
-        with h = ρs/(1 + ρs) their derivatives are h ∂log s_t, and 1 − h with respect to log s².
-        """
-        grid = self.density.grid
-        _, shrinkage, fraction = _determined(model)
-        weights = fraction * grid.weights
-        flat = relative.reshape(-1, relative.shape[-1])
-        by_mode = (weights * shrinkage**2).ravel()
-        cross = (weights * shrinkage * (1 - shrinkage)).ravel()
-        size = flat.shape[1] + 1
-        information = np.empty((size, size))
-        information[:-1, :-1] = flat.T @ (by_mode[:, None] * flat)
-        information[:-1, -1] = information[-1, :-1] = flat.T @ cross
-        noise_only = max(self.rows - fraction * grid.size, 0.0)
-        information[-1, -1] = np.sum(weights * (1 - shrinkage) ** 2) + noise_only
-        return information / 2
 
 
 class _Probes(NamedTuple):
@@ -327,14 +316,6 @@ def tridiagonal_eigen(
     beside = np.sqrt(ratios[:-1]) / steps[:-1]
     values, vectors = scipy.linalg.eigh_tridiagonal(diagonal, beside)
     return np.asarray(values), np.asarray(vectors)
-
-
-def _determined(model: Model) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
-    """Return 1 − (B⁻¹)_tt and h for evenly spread data, and how much of the domain they fill."""
-    density = model.preconditioner.typical_density
-    fraction = model.system.density.count / (model.system.noise_variance * density)
-    shrinkage = density * model.masses / (1 + density * model.masses)
-    return fraction * shrinkage, shrinkage, fraction
 
 
 def _scale_entries(kernel: Kernel, slots: tuple[Slot, ...]) -> NDArray[np.int64] | None:

@@ -242,6 +242,10 @@ class IterativeFitter:
             )
             return evidence
 
+        def sharpen(vector: NDArray[np.float64]) -> NDArray[np.float64]:
+            self._progress.say("learning: a step failed, the curvature is computed anew")
+            return objective.average_information(vector)
+
         vector = objective.vector(start.kernel, start.noise_variance)
         lattice = objective.density.lattice
         return score(
@@ -253,6 +257,7 @@ class IterativeFitter:
             out_of_time=self._late,
             first=before.evidence if before and same else None,
             before=before,
+            sharpen=sharpen,
         )
 
     def _finish(self, choice: LatticeChoice, stage: Stage) -> IterativeFit:

@@ -30,6 +30,8 @@ class Scored(NamedTuple):
     num_evaluations: int
     curvature: NDArray[np.float64]
     damping: float = _DAMPING
+    #: Whether a step has failed, so that the curvature is computed and not guessed.
+    doubted: bool = False
 
 
 def score(
@@ -42,46 +44,56 @@ def score(
     out_of_time: Callable[[], bool],
     first: Evidence | None = None,
     before: Scored | None = None,
+    sharpen: Callable[[NDArray[np.float64]], NDArray[np.float64]] | None = None,
 ) -> Scored:
     """Return the evidence where it is largest, from a vector close by.
 
     Each step solves (H + μ diag H) δ = g, with g the gradient and H at first the expected
     information, then corrected by what the gradients say (BFGS); μ grows when a step fails and
     shrinks when one succeeds. Entries at a limit stay there. `first` is the evidence at the vector,
-    if it is known; H and μ go on from what they were `before`, on this lattice or another.
+    if it is known; H and μ go on from what they were `before`, on this lattice or another. Once a
+    step has failed, `sharpen` gives a better H for each step, at the price of an evaluation.
     """
     used, stalled = int(first is None), 0
     best = evaluate(np.clip(vector, lower, upper)) if first is None else first
     curvature, damping = (
         (best.information, _DAMPING) if before is None else (before.curvature, before.damping)
     )
+    doubted = before is not None and before.doubted
+    sharp = sharpen is None
     while used < max_evaluations and not out_of_time():
         step, promised = _step(best, curvature, damping, lower, upper)
         if promised < _SETTLED:
-            return Scored(best, True, used, curvature, damping)
+            return Scored(best, True, used, curvature, damping, doubted)
         used += 1
         try:
             candidate = evaluate(np.clip(best.vector + step, lower, upper))
         except PrecisionError:
             # Too much prior variance for so little noise: a step too far.
             candidate = None
-        if candidate is None or (best.converged and not candidate.converged):
-            damping = max(10 * damping, 0.1)
-            continue
-        gain = candidate.value - best.value
-        # The gradient's own noise keeps promising a little: two steps without a gain are the end.
-        # A step that promised much and failed was too long.
-        stalled = stalled + 1 if gain < _SETTLED and promised < _TRUSTED else 0
-        curvature = _updated(
-            curvature, candidate.vector - best.vector, best.gradient - candidate.gradient
-        )
-        if gain > 0.05 * promised or (promised < _TRUSTED and gain > -_TRUSTED):
-            best, damping = candidate, max(damping / 10, 1e-6)
-        else:
-            damping = max(10 * damping, 0.1)
+        failed = candidate is None or (best.converged and not candidate.converged)
+        if candidate is not None and not failed:
+            gain = candidate.value - best.value
+            # The gradient's own noise keeps promising a little: two steps without a gain are the
+            # end. A step that promised much and failed was too long.
+            stalled = stalled + 1 if gain < _SETTLED and promised < _TRUSTED else 0
+            failed = gain <= 0.05 * promised and (promised >= _TRUSTED or gain <= -_TRUSTED)
+            if sharpen is None or not (failed or doubted):
+                curvature = _updated(
+                    curvature, candidate.vector - best.vector, best.gradient - candidate.gradient
+                )
+        if not failed:
+            assert candidate is not None
+            best, damping, sharp = candidate, max(damping / 10, 1e-6), sharpen is None
+        if sharp:
+            damping = max(10 * damping, 0.1) if failed else damping
+        elif failed or doubted:
+            assert sharpen is not None
+            curvature, damping, sharp, doubted = sharpen(best.vector), _DAMPING, True, True
+            used += 1
         if stalled == 2:
-            return Scored(best, True, used, curvature, damping)
-    return Scored(best, False, used, curvature, damping)
+            return Scored(best, True, used, curvature, damping, doubted)
+    return Scored(best, False, used, curvature, damping, doubted)
 
 
 def _step(
