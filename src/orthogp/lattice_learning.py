@@ -102,7 +102,7 @@ class LatticeLearner:
         start = self._at_full_resolution(dense, stage, starts)
         if settings.solver == "auto" and self._dense_suffices(dense, start or stage.best):
             return self._better(dense, stage, start)
-        return self._iterative().fit(start or stage.best)
+        return self._iterative().fit(start or stage.best, rival=_rival(starts, start))
 
     def _dense_fit(self, dense: Fitter, starts: list[Start]) -> Fit:
         """Return the dense fit, taken up again if few features mistook short scales for noise."""
@@ -216,3 +216,11 @@ class LatticeLearner:
             self._num_threads,
             self._progress,
         )
+
+
+def _rival(starts: list[Start], learned: Start | None) -> Start | None:
+    """Return a user's own kernel with the noise that windows found, if the user gave one."""
+    own = next((start for start in starts if start.from_user), None)
+    if own is None or learned is None:
+        return None
+    return Start(own.kernel, learned.noise_variance)

@@ -11,20 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from orthogp.features import MeanPrior
-from orthogp.inference.bounds import Bound, Certificate
+from orthogp.inference.bounds import Certificate
 from orthogp.inference.conjugate_gradients import solve
 from orthogp.inference.domain import Domain
 from orthogp.inference.iterative import Evidence, IterativeObjective
+from orthogp.inference.iterative_bounds import bounds_of, final_tolerance
 from orthogp.inference.iterative_fit import IterativeFit
 from orthogp.inference.iterative_status import describe_iterative
 from orthogp.inference.lattice_choice import LatticeChoice, choose_lattice
-from orthogp.inference.lattice_model import Model, ModePosterior, right_hand_sides
-from orthogp.inference.lattice_system import LatticeSystem
+from orthogp.inference.lattice_model import Model, right_hand_sides
 from orthogp.inference.limits import names_at_limit, parameter_limits, within_limits
-from orthogp.inference.preconditioner import (
-    EvenPreconditioner,
-    choose_preconditioner,
-)
 from orthogp.inference.progress import Progress
 from orthogp.inference.scoring import Scored, score
 from orthogp.inference.settings import FitSettings, Start
@@ -35,9 +31,6 @@ from orthogp.statistics.nufft import TOLERANCE
 
 # The noise variance is kept above this, relative to that of the targets.
 _NOISE_FLOOR = 1e-8
-# The largest error of the posterior mean, in posterior standard deviations; with the diagonal
-# preconditioner its root mean square over the modes.
-_FINAL_TOLERANCE = 0.01
 # Lengthscales may grow until the wrapped prior is off by this much; then comes a longer period.
 _ROOM = 0.25
 # Evaluations on one lattice after the other: each is chosen for what the last has learned, until
@@ -127,13 +120,20 @@ class IterativeFitter:
             self._seconds_at_first,
         )
 
-    def fit(self, start: Start, lattice: FrequencyLattice | None = None) -> IterativeFit:
+    def fit(
+        self,
+        start: Start,
+        lattice: FrequencyLattice | None = None,
+        rival: Start | None = None,
+    ) -> IterativeFit:
         """Return the fit from hyperparameters that windows of the rows have taught.
 
         Parameters
         ----------
         lattice : FrequencyLattice, optional
             One to keep, because there are no rows to be summed on another.
+        rival : Start, optional
+            Other hyperparameters, from which learning begins if their evidence is larger.
         """
         self._evaluations = 0
         if lattice is not None:
@@ -141,7 +141,7 @@ class IterativeFitter:
             choice = LatticeChoice(lattice, modes, self.choose(start).wanted, "the sums at hand")
             return self._finish(choice, self._stage(choice, start, _EVALUATIONS[-1]))
         choice = self.choose(start)
-        stage = self._stage(choice, start, _EVALUATIONS[0])
+        stage = self._stage(choice, start, _EVALUATIONS[0], rival=rival)
         for evaluations in _EVALUATIONS[1:]:
             vector, settled = stage.scored.evidence.vector, stage.scored.converged
             start = Start(stage.objective.kernel_at(vector), float(np.exp(vector[-1])))
@@ -163,6 +163,7 @@ class IterativeFitter:
         before: Stage | None = None,
         *,
         same: bool = False,
+        rival: Start | None = None,
     ) -> Stage:
         """Return what learning on one lattice comes to, from the start or from where it was.
 
@@ -193,6 +194,7 @@ class IterativeFitter:
             max_evaluations,
             before.scored if before else None,
             same=same,
+            rival=rival,
         )
         self._evaluations += scored.num_evaluations
         at_limit = names_at_limit(objective.slots, scored.evidence.vector, lower, upper)
@@ -230,6 +232,7 @@ class IterativeFitter:
         before: Scored | None,
         *,
         same: bool,
+        rival: Start | None,
     ) -> Scored:
         def evaluate(vector: NDArray[np.float64]) -> Evidence:
             began = time.monotonic()
@@ -246,16 +249,23 @@ class IterativeFitter:
             self._progress.say("learning: a step failed, the curvature is computed anew")
             return objective.average_information(vector)
 
-        vector = objective.vector(start.kernel, start.noise_variance)
-        lattice = objective.density.lattice
+        def limited(at: Start) -> NDArray[np.float64]:
+            vector = objective.vector(at.kernel, at.noise_variance)
+            lattice = objective.density.lattice
+            return within_limits(at.kernel, objective.slots, vector, lower, upper, lattice)
+
+        first = before.evidence if before and same else None
+        if rival is not None:
+            candidates = [evaluate(limited(at)) for at in (start, rival)]
+            first = max(candidates, key=lambda evidence: evidence.value)
         return score(
             evaluate,
-            within_limits(start.kernel, objective.slots, vector, lower, upper, lattice),
+            limited(start),
             lower,
             upper,
             max_evaluations=max_evaluations,
             out_of_time=self._late,
-            first=before.evidence if before and same else None,
+            first=first,
             before=before,
             sharpen=sharpen,
         )
@@ -269,11 +279,11 @@ class IterativeFitter:
         model = Model.build(objective.density, self._mean, kernel, noise, fine=True)
         right, posterior_of = right_hand_sides(model, statistics, self._mean)
         solution = solve(
-            model.system, model.preconditioner, right, tolerance=_final_tolerance(model)
+            model.system, model.preconditioner, right, tolerance=final_tolerance(model)
         )
         modes = posterior_of(solution.x, solution.residual)
         variance = self._variance(model)
-        elbo, upper = self._bounds(model, objective, modes, evidence)
+        elbo, upper = bounds_of(model, objective, modes, evidence)
         certificate = Certificate(
             elbo.total, upper.total, wrap_error(kernel, choice.lattice.period, self._width)
         )
@@ -327,58 +337,6 @@ class IterativeFitter:
             draws = draws.with_more(
                 draw_modes(model, len(draws.modes), rng, self._settings.max_memory)
             )
-
-    def _bounds(
-        self,
-        model: Model,
-        objective: IterativeObjective,
-        modes: ModePosterior,
-        evidence: Evidence,
-    ) -> tuple[Bound, Bound]:
-        r"""Return lower and upper bound of the q(f) that predicts.
-
-        q has the noise s² = σ² + d where the model has σ²; the lower bound is that of any q,
-
-            −N/2 log 2πσ² − (‖y − Φx‖² + s²τ + N d)/(2σ²) − ½ (‖x‖² − τ + log|B|),   τ = M − tr B⁻¹
-
-        and the upper bound takes λ_max(K − Q) ≤ N d, log|Q + σ²I| ≥ log|Q + s²I| − N log(s²/σ²).
-        """
-        statistics, grid = objective.statistics, model.system.grid
-        p, N = statistics.num_targets, objective.rows
-        noise, solved_noise = model.noise_variance, model.system.noise_variance
-        size = float(np.sum(grid.inner(modes.modes, modes.modes))) + float(np.sum(modes.slopes**2))
-        total = float(np.sum(statistics.yy))
-        misfit = total - solved_noise * (float(np.sum(modes.explained)) + size)
-        trace = statistics.count * model.unresolved
-        log_weights = 0.0 if statistics.count == N else statistics.log_weights
-        normaliser = p * (N * np.log(2 * np.pi * noise) - log_weights)
-        lower = Bound(
-            data_fit=-(misfit + p * solved_noise * evidence.effective) / (2 * noise),
-            complexity=-0.5
-            * (normaliser + size - p * evidence.effective + p * evidence.log_determinant),
-            trace=-p * trace / (2 * noise),
-        )
-        alpha = noise + trace
-        system = LatticeSystem(objective.density, model.masses, alpha)
-        relaxed = Model(
-            model.kernel, noise, model.masses, trace, system, choose_preconditioner(system)
-        )
-        right, posterior_of = right_hand_sides(relaxed, statistics, self._mean)
-        solution = solve(system, relaxed.preconditioner, right, tolerance=_final_tolerance(relaxed))
-        explained = float(np.sum(posterior_of(solution.x, solution.residual).explained))
-        upper = Bound(
-            data_fit=-0.5 * (total / alpha - explained),
-            complexity=-0.5
-            * (normaliser + p * evidence.log_determinant - p * N * np.log(solved_noise / noise)),
-            trace=0.0,
-        )
-        return lower, upper
-
-
-def _final_tolerance(model: Model) -> float:
-    if isinstance(model.preconditioner, EvenPreconditioner):
-        return _FINAL_TOLERANCE * float(np.sqrt(model.system.grid.size))
-    return _FINAL_TOLERANCE
 
 
 def _num_probes(num_modes: int) -> int:

@@ -60,7 +60,8 @@ def score(
         (best.information, _DAMPING) if before is None else (before.curvature, before.damping)
     )
     doubted = before is not None and before.doubted
-    sharp = sharpen is None
+    # Where scoring goes on from, the curvature has been computed.
+    sharp = sharpen is None or (doubted and first is not None)
     while used < max_evaluations and not out_of_time():
         step, promised = _step(best, curvature, damping, lower, upper)
         if promised < _SETTLED:
