@@ -25,12 +25,21 @@ def test_modes_that_fall_short_have_a_shorter_period_and_say_why():
     plenty = choose(Matern32(1.0, 0.3), 1.0, 1e4)
     assert plenty.limited_by == ""
     np.testing.assert_allclose(plenty.lattice.period, 1.5)
-    few = choose(Matern32(1.0, 0.3), 1e-6, 1e6, max_modes=2000)
+    few = choose(Matern32(1.0, 0.03), 1e-6, 1e6, max_modes=2000)
     assert few.limited_by == "what was asked for"
     assert few.wanted > 2000
     np.testing.assert_allclose(few.lattice.period, 1.2)
     # Extents are rounded up to such as transform fast.
     assert 1500 < few.num_modes < 2600
+
+
+def test_a_kernel_of_long_range_keeps_its_period_where_modes_fall_short():
+    short, long = (
+        choose(Matern32(1.0, 0.03) + Matern32(1.0, length), 1e-6, 1e6, max_modes=2000)
+        for length in (0.03, 0.5)
+    )
+    np.testing.assert_allclose(short.lattice.period, 1.2)
+    np.testing.assert_allclose(long.lattice.period, 1.5)
 
 
 def test_as_many_modes_as_rows_allow_keep_their_period():

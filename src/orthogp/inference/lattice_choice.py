@@ -19,12 +19,14 @@ from orthogp.statistics import FrequencyLattice
 # columns: along a line modes cost little.
 _RESOLVED = {1: 0.02, 2: 0.25, 3: 0.25}
 # The most modes by number of columns, and for each row.
-_MOST_MODES = {1: 2_200_000, 2: 260_000, 3: 150_000}
+_MOST_MODES = {1: 2_200_000, 2: 400_000, 3: 150_000}
 _MODES_PER_ROW = {1: 4.0, 2: 2.0, 3: 0.3}
 # How much longer than the data the period may be: what the wrap tolerance asks for, up to this, and
-# less where modes are short, since resolution is then worth more.
+# less where modes are short, since resolution is then worth more: this much, or what brings the
+# wrapped prior within such an error of the kernel.
 _LONGEST_PERIOD = {1: 4.0, 2: 1.5, 3: 1.35}
 _TIGHT_PERIOD = {1: 4.0, 2: 1.2, 3: 1.2}
+_TIGHT_TOLERANCE = {1: 1.0, 2: 0.05, 3: 1.0}
 _SHORTEST_PERIOD = 1.15
 # Bytes for each mode, measured: solutions, directions and images, their values on a grid of twice
 # the points in every direction, and the factor.
@@ -74,14 +76,13 @@ def choose_lattice(
     hold at the data's density.
     """
     num_dims = len(width)
-    needed = required_period(kernel, width, wrap_tolerance)
     if max_memory is not None and max_memory / _BYTES_PER_MODE[num_dims] < _FEWEST_MODES:
         raise InputError(
             f"max_memory = {max_memory:.3g} bytes is too little for any model: give at least "
             f"{_FEWEST_MODES * _BYTES_PER_MODE[num_dims]:.0f}."
         )
-    for longest in (_LONGEST_PERIOD[num_dims], _TIGHT_PERIOD[num_dims]):
-        period = np.clip(needed, _SHORTEST_PERIOD * width, longest * width)
+    long, tight = _periods(kernel, width, wrap_tolerance)
+    for period in (long, tight):
         spacing = 2 * np.pi / period
         rows = count * float(np.prod(period / width))
         reach = _resolved(kernel, spacing, rows / noise_variance)
@@ -109,6 +110,17 @@ def choose_lattice(
     fast = np.array([fast_extent(max(int(k), 2)) for k in extents])
     lattice = FrequencyLattice(spacing, fast, (extent.lower + extent.upper) / 2)
     return LatticeChoice(lattice, int(np.prod(2 * fast + 1)), int(min(wanted, 1e15)), limited_by)
+
+
+def _periods(
+    kernel: Kernel, width: NDArray[np.float64], wrap_tolerance: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the period to be had if modes are plenty, and the one if they are short."""
+    num_dims = len(width)
+    needed = required_period(kernel, width, wrap_tolerance)
+    long = np.clip(needed, _SHORTEST_PERIOD * width, _LONGEST_PERIOD[num_dims] * width)
+    needed = required_period(kernel, width, _TIGHT_TOLERANCE[num_dims])
+    return long, np.minimum(long, np.maximum(needed, _TIGHT_PERIOD[num_dims] * width))
 
 
 def _resolved(kernel: Kernel, spacing: NDArray[np.float64], density: float) -> NDArray[np.int64]:
