@@ -178,7 +178,7 @@ class LatticeLearner:
         self._progress.say("learning from windows of the rows")
         quieter = [
             Start(start.kernel, min(start.noise_variance, share * noise))
-            for start in (found, *starts)
+            for start in (found, *_quietest(starts))
             for share in (0.9, 0.1)
         ]
         slots = learned_slots(found.kernel)
@@ -224,3 +224,11 @@ def _rival(starts: list[Start], learned: Start | None) -> Start | None:
     if own is None or learned is None:
         return None
     return Start(own.kernel, learned.noise_variance)
+
+
+def _quietest(starts: list[Start]) -> list[Start]:
+    """Return those of each shape with the least noise: windows of the rows set a noise anyway."""
+    least: dict[int, float] = {}
+    for start in starts:
+        least[start.shape] = min(start.noise_variance, least.get(start.shape, np.inf))
+    return [start for start in starts if start.noise_variance == least[start.shape]]

@@ -44,7 +44,7 @@ def climb(evaluate, start=(0.0, 0.0), upper=(2.0, 2.0), evaluations=30, sharpen=
 def test_the_summit_is_found_whatever_the_information_says(factor):
     found = climb(lambda v: evidence_at(v, information=factor * CURVATURE))
     assert found.converged
-    assert found.evidence.value > -0.2
+    assert found.evidence.value > -0.5
 
 
 def test_limits_hold():

@@ -12,8 +12,9 @@ from scipy.optimize import lsq_linear
 from orthogp.errors import PrecisionError
 from orthogp.inference.iterative import Evidence
 
-# A step that promises fewer nats than this is the last.
-_SETTLED = 0.05
+# A step that promises fewer nats than this is not taken: what it would move parameters by is less
+# than the data know of them.
+_SETTLED = 0.25
 # A gain below this is not checked: the probes' error of the evidence is about as large.
 _TRUSTED = 2.0
 # The longest step of a log parameter.

@@ -78,9 +78,10 @@ def window_start(
 ) -> Start:
     """Return the hyperparameters of the largest composite likelihood, from the best of `starts`."""
     kernel = starts[0].kernel
-    objective = CompositeObjective(kernel, near + wide, mean, repeats=repeats, threads=num_threads)
+    settings: dict[str, Any] = {"repeats": repeats, "threads": num_threads}
+    objective = CompositeObjective(kernel, near + wide, mean, **settings)
     # Two windows find the neighbourhood for two sevenths of the price.
-    brief = CompositeObjective(kernel, [near[0], wide[0]], mean, repeats=repeats)
+    brief = CompositeObjective(kernel, [near[0], wide[0]], mean, **settings)
     lower, upper = limits(1e-9)
     vectors = np.unique(
         [
@@ -89,14 +90,18 @@ def window_start(
         ],
         axis=0,
     )
-    settings: dict[str, Any] = {"out_of_time": out_of_time, "tolerance": _SETTLED}
+    patience: dict[str, Any] = {
+        "out_of_time": out_of_time,
+        "tolerance": _SETTLED,
+        "max_iterations": 30,
+    }
     with one_thread():
         start = max(vectors, key=brief.value)
-        first = climb(brief, start, limits, max_iterations=30, **settings)
+        first = climb(brief, start, limits, **patience)
         x = first.maximum.x
         curvature = curvature_at(brief, x, brief(x)[1], first.lower, first.upper)
         curvature *= objective.num_windows / brief.num_windows
-        summit = climb(objective, x, limits, max_iterations=30, curvature=curvature, **settings)
+        summit = climb(objective, x, limits, curvature=curvature, **patience)
     best = summit.maximum.x
     return Start(objective.kernel_at(best), float(np.exp(best[-1])))
 
