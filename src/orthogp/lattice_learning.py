@@ -178,7 +178,7 @@ class LatticeLearner:
         self._progress.say("learning from windows of the rows")
         quieter = [
             Start(start.kernel, min(start.noise_variance, share * noise))
-            for start in (found, *_quietest(starts))
+            for start in (found, *_extremes(starts))
             for share in (0.9, 0.1)
         ]
         slots = learned_slots(found.kernel)
@@ -226,9 +226,16 @@ def _rival(starts: list[Start], learned: Start | None) -> Start | None:
     return Start(own.kernel, learned.noise_variance)
 
 
-def _quietest(starts: list[Start]) -> list[Start]:
-    """Return those of each shape with the least noise: windows of the rows set a noise anyway."""
-    least: dict[int, float] = {}
+def _extremes(starts: list[Start]) -> list[Start]:
+    """Return those of each shape with the most and the least noise, and so the extreme variances.
+
+    Windows of the rows set a noise of their own.
+    """
+    noises: dict[int, list[float]] = {}
     for start in starts:
-        least[start.shape] = min(start.noise_variance, least.get(start.shape, np.inf))
-    return [start for start in starts if start.noise_variance == least[start.shape]]
+        noises.setdefault(start.shape, []).append(start.noise_variance)
+    return [
+        start
+        for start in starts
+        if start.noise_variance in (min(noises[start.shape]), max(noises[start.shape]))
+    ]
