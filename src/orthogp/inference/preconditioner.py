@@ -142,12 +142,16 @@ class SpatialPreconditioner:
     ) -> NDArray[np.float64]:
         """Return the diagonal of P⁻¹ from samples z of it: the mean of |P⁻¹z|², mode by mode.
 
-        None needs a product with B, so that there can be many. What is `expected` of the diagonal
-        takes noise away: z*P⁻¹z − 1 has mean zero.
+        None needs a product with B, so that there can be many. Noise is taken away by z*P⁻¹z − 1, of
+        mean zero: for complex normal z, if a is `expected` of the diagonal and b = P_tt, the best
+        multiple of it is 2a/(ab + 1). That is a if P is diagonal, and little where gaps couple the
+        modes so that ab is large.
         """
         num = int(np.clip(_SAMPLED_POINTS // self.grid.size, *_SAMPLES))
         total = np.zeros(self.grid.shape)
-        expected_inside = self.outer.extract(expected, self.grid)
+        inside = self.outer.extract(expected, self.grid)
+        diagonal = (self._symbol + np.mean(self.density)) / self._correction**2
+        control = 2 * inside / (inside * diagonal + 1)
         for first in range(0, num, _SAMPLES_AT_ONCE):
             batch = min(_SAMPLES_AT_ONCE, num - first)
             right = self._spatial_sample(self.grid.noise(rng, batch), self._white(rng, batch))
@@ -156,7 +160,7 @@ class SpatialPreconditioner:
             z = self.grid.from_points(right)
             w = self.grid.from_points(solved)
             total += np.sum(np.abs(w * self._correction) ** 2, axis=0)
-            total -= expected_inside * (np.sum((z * np.conj(w)).real, axis=0) - batch)
+            total -= control * (np.sum((z * np.conj(w)).real, axis=0) - batch)
         out = 1 / self.others
         self.outer.insert(out, self.grid, total / num)
         return out
