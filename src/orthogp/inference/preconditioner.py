@@ -142,10 +142,10 @@ class SpatialPreconditioner:
     ) -> NDArray[np.float64]:
         """Return the diagonal of P⁻¹ from samples z of it: the mean of |P⁻¹z|², mode by mode.
 
-        None needs a product with B, so that there can be many. Noise is taken away by z*P⁻¹z − 1, of
-        mean zero: for complex normal z, if a is `expected` of the diagonal and b = P_tt, the best
-        multiple of it is 2a/(ab + 1). That is a if P is diagonal, and little where gaps couple the
-        modes so that ab is large.
+        None needs a product with B, so that there can be many. Noise is taken away by z*P⁻¹z − 1,
+        of mean zero: for complex normal z, if a is `expected` of the diagonal and b = P_tt, the
+        best multiple of it is 2a/(ab + 1). That is a if P is diagonal, and little where gaps couple
+        the modes so that ab is large.
         """
         num = int(np.clip(_SAMPLED_POINTS // self.grid.size, *_SAMPLES))
         total = np.zeros(self.grid.shape)
