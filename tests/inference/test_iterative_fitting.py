@@ -36,3 +36,4 @@ def test_learning_begins_where_the_evidence_is_larger(start, rival):
     )
     fit = fitter.fit(start, rival=rival)
     assert float(fit.kernel.parameters()["lengthscale"]) == pytest.approx(0.5)
+    assert fit.num_evaluations == (1 if rival is None else 2)

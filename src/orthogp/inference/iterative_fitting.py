@@ -246,7 +246,7 @@ class IterativeFitter:
             return evidence
 
         def sharpen(vector: NDArray[np.float64]) -> NDArray[np.float64]:
-            self._progress.say("learning: a step failed, the curvature is computed anew")
+            self._progress.say("learning: computing the curvature")
             return objective.average_information(vector)
 
         def limited(at: Start) -> NDArray[np.float64]:
@@ -258,6 +258,7 @@ class IterativeFitter:
         if rival is not None:
             candidates = [evaluate(limited(at)) for at in (start, rival)]
             first = max(candidates, key=lambda evidence: evidence.value)
+            self._evaluations += len(candidates)
         return score(
             evaluate,
             limited(start),
