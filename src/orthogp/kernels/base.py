@@ -35,8 +35,8 @@ class Kernel(eqx.Module):
     """A stationary covariance function and its spectral density.
 
     Subclasses define `k` and `spectral_density` for one lag and one frequency; `jax.vmap` does the
-    rest. Array fields are positive parameters: the optimiser works on their logarithms, except for
-    those named in `fixed`.
+    rest. Array fields are positive parameters: the optimiser works on their logarithms, on a field
+    called `angle` as it is, and on none of those named in `fixed`.
     """
 
     fixed: tuple[str, ...] = eqx.field(static=True, default=(), kw_only=True)
