@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from orthogp.features import MeanPrior
+from orthogp.inference.iterative_fitting import DRAW_TOLERANCE
 from orthogp.inference.lattice_model import Model
 from orthogp.inference.lattice_system import DataDensity
 from orthogp.inference.variance_field import VarianceField, draw_modes
@@ -46,3 +47,20 @@ def test_the_stated_error_is_that_at_the_rows(kernel, rows, noise, power):
     ratio = np.sqrt(np.mean(stated) / np.mean(made))
     assert 0.6 < ratio < 1.7
     assert np.sqrt(np.mean(made)) < 0.2
+
+
+@pytest.mark.parametrize("kernel", [Matern12(1.0, 0.3), Matern32(1.0, 0.1)], ids=["12", "32"])
+def test_draws_as_accurate_as_a_fit_wants_them_have_its_variances_also_in_gaps(kernel):
+    X = np.random.default_rng(0).uniform(0, 1, (20_000, 2))
+    gap = np.hypot(X[:, 0] - 0.4, X[:, 1] - 0.5) < 0.2
+    lattice = FrequencyLattice.for_domain(np.zeros(2), np.ones(2), period=1.3, extent=(60, 58))
+    statistics = FourierStatistics.from_data(lattice, X[~gap], np.sin(9 * X[~gap, 0]))
+    model = Model.build(DataDensity(statistics), MeanPrior(), kernel, 0.0025, fine=True)
+
+    def variances(tolerance: float) -> np.ndarray:
+        draws = draw_modes(model, 16, np.random.default_rng(1), tolerance=tolerance)
+        return VarianceField.estimate(model, draws).at(X)
+
+    change = variances(DRAW_TOLERANCE) / variances(1e-5) - 1
+    for where in (gap, ~gap):
+        assert np.sqrt(np.mean(change[where] ** 2)) < 0.01

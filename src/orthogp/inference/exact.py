@@ -31,7 +31,7 @@ from orthogp.features.base import as_rows, prior_variance
 from orthogp.features.inducing import covariance_matrix
 from orthogp.features.lattice import MeanPrior
 from orthogp.inference.bounds import factorise_in_place, unwhiten, whiten
-from orthogp.inference.parameters import Slot, learned_slots, unpack
+from orthogp.inference.parameters import Slot, learned_slots, unpack, value_and_derivatives
 from orthogp.inference.predictive import Gaussian, PredictivePosterior
 from orthogp.kernels import Kernel
 from orthogp.precision import AnyArray, in_double
@@ -184,13 +184,15 @@ class ExactObjective:
         inverse = potri(solution.chol, lower=1, overwrite_c=1)[0]
         kept = np.sum(np.einsum("ii->i", inverse))
         scale = np.sqrt(data.weights / noise)
-        inverse *= -p / 2 * scale[:, None] * scale
-        inverse += alpha @ alpha.T / 2
+        # Both terms are symmetric: transposed, all matrices are in one order.
+        transposed = inverse.T
+        transposed *= -p / 2 * scale[:, None] * scale
+        transposed += alpha @ alpha.T / 2
         gradient = np.empty_like(vector)
         if jacobian is None:
             gradient[:-1] = _pull(self.kernel, self.slots, vector[:-1], data.X, inverse)
         else:
-            gradient[:-1] = self._pairs.weights(inverse) @ np.asarray(jacobian)
+            gradient[:-1] = np.asarray(jacobian) @ self._pairs.weights(inverse)
         gradient[-1] = 0.5 * (
             noise * np.sum(alpha**2 / data.weights[:, None]) + p * (len(data.X) - kept - data.rows)
         )
@@ -206,28 +208,31 @@ class ExactObjective:
 
 
 class _Pairs(NamedTuple):
-    """All pairs of a few rows: the lower triangle's indices, column by column, and the lags."""
+    """All pairs of a few rows: places in the lower triangle, column by column, and the lags.
 
-    rows: NDArray[np.int64]
-    columns: NDArray[np.int64]
+    A pair of different rows counts twice in a sum over the matrix.
+    """
+
+    places: NDArray[np.int64]
+    counts: NDArray[np.float64]
     lags: NDArray[np.float64]
 
     @classmethod
     def of(cls, X: NDArray[np.float64]) -> _Pairs:
         """Return the pairs of the rows of X."""
         columns, rows = np.triu_indices(len(X))
-        return cls(rows, columns, X[rows] - X[columns])
+        counts = np.where(rows == columns, 1.0, 2.0)
+        return cls(columns * len(X) + rows, counts, X[rows] - X[columns])
 
     def matrix(self, values: object, data: _Data) -> NDArray[np.float64]:
         """Return the lower triangle of the covariance of kernel and mean function."""
-        gram = np.zeros((len(data.X),) * 2, order="F")
-        gram[self.rows, self.columns] = np.asarray(values)
-        gram += data.mean_columns @ data.mean_columns.T
-        return gram
+        transposed = data.mean_columns @ data.mean_columns.T
+        transposed.reshape(-1)[self.places] += np.asarray(values)
+        return transposed.T
 
     def weights(self, bar: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return how often each pair counts in a sum over the matrix, times a symmetric `bar`."""
-        return np.where(self.rows == self.columns, 1.0, 2.0) * bar[self.rows, self.columns]
+        """Return what a symmetric `bar`, column by column, makes each pair count in a sum."""
+        return self.counts * bar.T.reshape(-1)[self.places]
 
 
 class _Data(NamedTuple):
@@ -357,12 +362,11 @@ def _values(
 @eqx.filter_jit
 def _values_and_jacobian(
     log_parameters: NDArray, kernel: Kernel, slots: tuple[Slot, ...], lags: NDArray
-) -> tuple[Float[AnyArray, " n"], Float[AnyArray, "n p"]]:
+) -> tuple[Float[AnyArray, " n"], Float[AnyArray, "p n"]]:
     def covariances(vector: Float[AnyArray, " p"]) -> Float[AnyArray, " n"]:
         return jax.vmap(unpack(kernel, slots, vector).k)(jnp.asarray(lags))
 
-    parameters = jnp.asarray(log_parameters)
-    return covariances(parameters), jax.jacfwd(covariances)(parameters)
+    return value_and_derivatives(covariances, jnp.asarray(log_parameters), axis=0)
 
 
 @in_double

@@ -177,8 +177,7 @@ class IterativeObjective:
         tolerance = np.full(len(batch), self._tolerance)
         tolerance[len(right) :] = PROBE_TOLERANCE * np.sqrt(grid.size)
         start = np.zeros_like(batch)
-        if self._last is not None and len(self._last) == len(right):
-            start[: len(right)] = self._last
+        start[: len(right)] = self.solutions_nearby(right)
         solution = solve(
             system,
             model.preconditioner,
@@ -190,6 +189,12 @@ class IterativeObjective:
         )
         self._last = solution.x[: len(right)]
         return self._assemble(vector, model, solution, posterior_of, probes, profile)
+
+    def solutions_nearby(self, right: NDArray[np.complex128]) -> NDArray[np.complex128]:
+        """Return where to begin with right-hand sides: the last solutions, or zeros."""
+        if self._last is None or self._last.shape != right.shape:
+            return np.zeros_like(right)
+        return self._last
 
     @property
     def _tolerance(self) -> float:
@@ -260,13 +265,12 @@ class IterativeObjective:
         """Return the average information at a vector, by a solution for each parameter."""
         model = self.model(vector)
         right, posterior_of = right_hand_sides(model, self.statistics, self.mean)
-        known = self._last is not None and len(self._last) == len(right)
         solution = solve(
             model.system,
             model.preconditioner,
             right,
             tolerance=self._tolerance,
-            start=self._last if known else None,
+            start=self.solutions_nearby(right),
             max_iterations=_MOST_ITERATIONS,
         )
         posterior = posterior_of(solution.x, solution.residual)

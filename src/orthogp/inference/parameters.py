@@ -5,6 +5,7 @@ An angle is its own logarithm here: it has no scale, and goes round.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -152,4 +153,16 @@ def _masses_and_jacobian(
         return masses, candidate.prior_variance()
 
     omegas = jnp.asarray(omegas)
-    return prior(log_parameters), jax.jacfwd(prior)(log_parameters)
+    return value_and_derivatives(prior, jnp.asarray(log_parameters), axis=-1)
+
+
+def value_and_derivatives(function: Callable, vector: Float[AnyArray, " p"], axis: int):
+    """Return f(x) and, along an axis of its own, ∂f/∂x_i.
+
+    In one sweep forwards: f is traced and compiled once, not twice as beside `jax.jacfwd`.
+    """
+
+    def along(direction: Float[AnyArray, " p"]):
+        return jax.jvp(function, (vector,), (direction,))
+
+    return jax.vmap(along, out_axes=(None, axis))(jnp.eye(len(vector)))

@@ -39,6 +39,8 @@ from orthogp.statistics import FrequencyLattice
 
 # Bytes that the vectors of one batch of draws may take.
 _BATCH_BYTES = 1.0e9
+# More draws at once are no faster, though the factor is read once for all of a batch.
+_MOST_AT_ONCE = 16
 # The regression is averaged over neighbouring points with a Gaussian of one of these widths, in
 # cells, as far as the grid is so many times wider.
 _WIDTHS, _WIDER = (0.0, 0.35, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0), 8
@@ -68,13 +70,20 @@ class Draws:
 
 
 def draw_modes(
-    model: Model, num_draws: int, rng: np.random.Generator, max_memory: float | None = None
+    model: Model,
+    num_draws: int,
+    rng: np.random.Generator,
+    max_memory: float | None = None,
+    tolerance: float = PROBE_TOLERANCE,
 ) -> Draws:
-    """Return draws with covariance B⁻¹, as many at once as a third of the memory holds."""
+    """Return draws with covariance B⁻¹, as many at once as a third of the memory holds.
+
+    `tolerance` is that of a solution with the same noise, relative to its norm.
+    """
     grid = model.system.grid
     one = 16 * int(np.prod(grid.shape)) * model.preconditioner.expected_iterations
     bytes_at_once = _BATCH_BYTES if max_memory is None else min(_BATCH_BYTES, max_memory / 3)
-    batch = int(np.clip(bytes_at_once // one, 1, 16))
+    batch = int(np.clip(bytes_at_once // one, 1, _MOST_AT_ONCE))
     draws, companions, converged = [], [], True
     for first in range(0, num_draws, batch):
         noise = model.preconditioner.noise(rng, min(batch, num_draws - first))
@@ -83,7 +92,7 @@ def draw_modes(
             model.system,
             model.preconditioner,
             right,
-            tolerance=PROBE_TOLERANCE * np.sqrt(grid.size),
+            tolerance=tolerance * np.sqrt(grid.size),
             keep_basis=True,
         )
         converged &= solution.converged

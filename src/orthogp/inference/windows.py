@@ -96,7 +96,8 @@ def window_start(
         "max_iterations": 30,
     }
     with one_thread():
-        start = max(vectors, key=brief.value)
+        # With its gradient, which will be asked for anyway: values alone are compiled apart.
+        start = max(vectors, key=lambda vector: brief(vector)[0])
         first = climb(brief, start, limits, **patience)
         x = first.maximum.x
         curvature = curvature_at(brief, x, brief(x)[1], first.lower, first.upper)
@@ -130,10 +131,6 @@ class CompositeObjective:
         found = in_threads(lambda part: part.value_and_gradient(vector), self._parts, self._threads)
         values, gradients = zip(*found, strict=True)
         return float(sum(values)), np.sum(gradients, axis=0)
-
-    def value(self, vector: NDArray[np.float64]) -> float:
-        """Return the sum."""
-        return sum(in_threads(lambda part: part.value(vector), self._parts, self._threads))
 
     def kernel_at(self, vector: NDArray[np.float64]) -> Kernel:
         """Return the kernel of a parameter vector."""

@@ -9,7 +9,7 @@ what even the finest can hold.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import equinox as eqx
 import jax
@@ -32,6 +32,8 @@ _SHORTEST = 1.1
 _OUT_OF_REACH = 1e6
 # Lags per compiled call.
 _BLOCK = 128
+# Of a table of candidates one in so many is tried first.
+_STRIDE = 4
 # Fine enough that the headroom asked of a period always shows in the limits it gives.
 _STRETCHES = 2.0 ** (np.arange(-6 * 12, 8 * 12 + 1) / 12)
 
@@ -62,11 +64,15 @@ def choose_decimation(
         candidates = np.arange(1, largest + 1)
         if allowed is not None:
             candidates = np.intersect1d(candidates, allowed[d])
-        periods = lattice.period[d] / candidates
-        widths = np.full(len(candidates), width[d])
-        errors = _axis_errors(kernel, d, lattice.num_dims, periods / headroom, widths / headroom)
-        good = candidates[errors <= tolerance]
-        factors[d] = good[-1] if len(good) else 1
+        candidates = candidates[::-1]
+
+        def good(tried: NDArray[np.int64], d: int = d) -> NDArray[np.bool_]:
+            periods = lattice.period[d] / tried / headroom
+            widths = np.full(len(tried), width[d] / headroom)
+            return _axis_errors(kernel, d, lattice.num_dims, periods, widths) <= tolerance
+
+        first = _first(candidates, good)
+        factors[d] = 1 if first is None else candidates[first]
     return factors
 
 
@@ -77,11 +83,13 @@ def required_period(
     ratios = 2.0 ** (np.arange(3, 8 * 16 + 1) / 16)
     period = np.empty(len(width))
     for d in range(len(width)):
-        widths = np.full(len(ratios), width[d])
-        periods = ratios * widths
-        errors = _axis_errors(kernel, d, len(width), periods / headroom, widths / headroom)
-        good = np.flatnonzero(errors <= tolerance)
-        period[d] = width[d] * ratios[good[0] if len(good) else -1]
+
+        def good(tried: NDArray[np.float64], d: int = d) -> NDArray[np.bool_]:
+            widths = np.full(len(tried), width[d] / headroom)
+            return _axis_errors(kernel, d, len(width), tried * widths, widths) <= tolerance
+
+        first = _first(ratios, good)
+        period[d] = width[d] * ratios[-1 if first is None else first]
     return period
 
 
@@ -109,15 +117,35 @@ def lengthscale_limits(
     share = _share(kernel, slot.primitive)
     stretches = np.empty(len(columns))
     for d in range(len(columns)):
-        periods, widths = period[d] / _STRETCHES, width[d] / _STRETCHES
-        errors = _axis_errors(primitive, d, len(columns), periods, widths)
-        bad = np.flatnonzero(share * errors > tolerance)
-        last_good = len(_STRETCHES) - 1 if len(bad) == 0 else max(bad[0] - 1, 0)
-        stretches[d] = _STRETCHES[last_good]
+
+        def bad(tried: NDArray[np.float64], d: int = d) -> NDArray[np.bool_]:
+            periods, widths = period[d] / tried, width[d] / tried
+            errors = _axis_errors(primitive, d, len(columns), periods, widths)
+            return share * errors > tolerance
+
+        first = _first(_STRETCHES, bad)
+        stretches[d] = _STRETCHES[-1 if first is None else max(first - 1, 0)]
     current = np.asarray(primitive.parameters()["lengthscale"])
     if current.ndim == 0 or isinstance(primitive, Rotated):
         return np.minimum(current * stretches.min(), period.min())
     return np.minimum(current * stretches, period)
+
+
+def _first(candidates: NDArray, holds: Callable[[NDArray], NDArray[np.bool_]]) -> int | None:
+    """Return the place of the first candidate that something holds for.
+
+    Every `_STRIDE`-th is tried, then those before the first of them. What holds for less than a
+    stride is passed over: an error that peaks there, little above the tolerance.
+    """
+    if len(candidates) == 0:
+        return None
+    coarse = np.flatnonzero(holds(candidates[::_STRIDE]))
+    end = _STRIDE * int(coarse[0]) if len(coarse) else len(candidates)
+    begin = max(0, _STRIDE * ((end - 1) // _STRIDE) + 1)
+    fine = np.flatnonzero(holds(candidates[begin:end])) if begin < end else coarse[:0]
+    if len(fine):
+        return begin + int(fine[0])
+    return end if len(coarse) else None
 
 
 def _share(kernel: Kernel, primitive: int) -> float:
