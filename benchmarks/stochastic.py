@@ -184,13 +184,20 @@ def what_training_reaches(num_rows: int = 1000, num_features: int = 41) -> None:
 def classification(path: str) -> None:
     """Passes over the rows against SVGP with 64 inducing points, and against random batches.
 
-    On one tenth held out, and by tenfold cross-validation of which that is the first fold: of 530
-    rows the error is known to 0.013 only.
+    On one tenth held out, with the kernel that has the larger bound on the other nine. Of 530 rows
+    the error is known to 0.013 only, so that ten folds of which that is the first are told as well,
+    with either kernel.
     """
     with np.load(path) as data:
         X, y = data["X"].astype(float), (data["y"] == data["y"].max()).astype(float)
     folds = np.array_split(np.random.default_rng(0).permutation(len(y)), 10)
-    for name in ("matern32", "rbf"):
+    rest = np.setdiff1d(np.arange(len(y)), folds[0])
+    bounds = {
+        name: float(GPClassifier(name).fit(X[rest], y[rest]).elbo_) for name in ("matern32", "rbf")
+    }
+    chosen = max(bounds, key=bounds.__getitem__)
+    print(f"Banana, nine tenths: bounds {bounds}, so {chosen} is used for the rest", flush=True)
+    for name in bounds:
         models: dict[str, Callable[..., np.ndarray]] = {
             "ours": partial(classify_in_passes, name),
             "SVGP": partial(classify_by_inducing_points, name),
@@ -200,20 +207,20 @@ def classification(path: str) -> None:
         error = difference.std(axis=0, ddof=1) / np.sqrt(len(folds))
         for column, what in enumerate(("error", "log loss")):
             ours, theirs = (scores[model][0, column] for model in models)
-            report(
-                f"Banana, {name}: {what} relative to SVGP with 64 points, one tenth held out",
-                f"{ours:.4f} against {theirs:.4f}",
-                ours / theirs,
-                1.0,
-            )
-            ours, theirs = (scores[model][:, column].mean() for model in models)
-            report(
-                f"Banana, {name}: {what} relative to SVGP with 64 points, mean of ten folds",
-                f"{ours:.4f} ({seconds['ours']:.0f} s each) against {theirs:.4f} "
-                f"({seconds['SVGP']:.0f} s), difference {difference[:, column].mean():+.4f} "
-                f"± {error[column]:.4f}",
-                ours / theirs,
-                1.0,
+            if name == chosen:
+                report(
+                    f"Banana, {name}: {what} relative to SVGP with 64 points, one tenth held out",
+                    f"{ours:.4f} against {theirs:.4f}",
+                    ours / theirs,
+                    1.0,
+                )
+            means = [scores[model][:, column].mean() for model in models]
+            print(
+                f"Banana, {name}: {what} and SVGP's: {ours:.4f} and {theirs:.4f} on that tenth, "
+                f"{means[0]:.4f} ({seconds['ours']:.0f} s each) and {means[1]:.4f} "
+                f"({seconds['SVGP']:.0f} s) over ten folds, "
+                f"difference {difference[:, column].mean():+.4f} ± {error[column]:.4f}",
+                flush=True,
             )
     models = {
         inference: partial(classify_in_passes, "rbf", inference=inference)
