@@ -24,7 +24,7 @@ from orthogp.inference.limits import names_at_limit, parameter_limits, within_li
 from orthogp.inference.progress import Progress
 from orthogp.inference.scoring import Scored, score
 from orthogp.inference.settings import FitSettings, Start
-from orthogp.inference.variance_field import Draws, VarianceField, draw_modes
+from orthogp.inference.variance_field import Draws, VarianceField, ample_precision, draw_modes
 from orthogp.inference.wrapping import wrap_error
 from orthogp.statistics import FourierStatistics, FrequencyLattice
 from orthogp.statistics.nufft import TOLERANCE
@@ -328,7 +328,14 @@ class IterativeFitter:
         rng, began = np.random.default_rng(0), time.monotonic()
 
         def some(num: int) -> Draws:
-            return draw_modes(model, num, rng, self._settings.max_memory, DRAW_TOLERANCE)
+            return draw_modes(
+                model,
+                num,
+                rng,
+                self._settings.max_memory,
+                tolerance=DRAW_TOLERANCE,
+                precision=ample_precision(model),
+            )
 
         draws = some(_HASTY_DRAWS if self._settings.late() else _FIRST_DRAWS)
         while True:
@@ -344,7 +351,7 @@ class IterativeFitter:
             # As many again take as long again.
             if self._settings.late(ahead=time.monotonic() - began):
                 return variance
-            draws = draws.with_more(some(len(draws.modes)))
+            draws = Draws.joined([draws, some(len(draws.modes))])
 
 
 def _num_probes(num_modes: int) -> int:

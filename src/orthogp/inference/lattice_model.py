@@ -11,6 +11,7 @@ and the slopes are eliminated by their Schur complement, a matrix as small as th
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -84,6 +85,11 @@ class Model:
             system,
             choose_preconditioner(system, like, fine=fine),
         )
+
+    @cached_property
+    def determined(self) -> float:
+        """The number of modes that evenly spread rows would determine, Σ_t (1 − 1/(1 + Ns_t/σ²))."""
+        return self.system.grid.total(1 - 1 / self.preconditioner.others)
 
 
 class ModePosterior(NamedTuple):

@@ -5,7 +5,7 @@ With masses s_t, R = diag(√s) and T the Toeplitz matrix of the point sums,
     B = I + R T R/σ²,    (T a)_s = Σ_t Σ_n w_n e^{i(ω_t−ω_s)·(x_n−x₀)} a_t
 
 T multiplies a function by the data's density: evaluate on a grid of 4K+1 points or more, multiply,
-transform back. No approximation enters.
+transform back. No approximation enters, and vectors in single precision stay so.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 import scipy.fft
 from numpy.typing import NDArray
 
-from orthogp.inference.mode_grid import ModeGrid, half_of, shortened
+from orthogp.inference.mode_grid import ModeGrid, Scales, half_of, shortened
 from orthogp.statistics import FourierStatistics
 
 # Where a Gaussian's tail is below 1e-8.
@@ -56,11 +56,15 @@ class DataDensity:
         doubled = ModeGrid(tuple(2 * k for k in self.grid.extent), self.grid.num_threads)
         return _on_fine_grid(self._coefficients, doubled, self._fine)
 
+    @cached_property
+    def _scales(self) -> Scales:
+        return Scales(self.values)
+
     def times(self, modes: NDArray[np.complex128]) -> NDArray[np.complex128]:
         """Return T a for each function of a batch."""
         grid, threads = self.grid, self.grid.num_threads
         values = _on_fine_grid(modes, grid, self._fine)
-        values *= self.values
+        values *= self._scales.of(values)
         out = fft.rfft(values, axis=-1, norm="forward", workers=threads)
         out = out[..., : grid.extent[-1] + 1]
         for axis in range(grid.num_dims - 2, -1, -1):
@@ -107,12 +111,15 @@ class LatticeSystem:
         self.masses = masses
         self.noise_variance = noise_variance
         self.amplitudes = np.sqrt(masses)
-        self._scaled = self.amplitudes / noise_variance
+        self._before, self._after = (
+            Scales(self.amplitudes),
+            Scales(self.amplitudes / noise_variance),
+        )
 
     def apply(self, vectors: NDArray[np.complex128]) -> NDArray[np.complex128]:
         """Return B v for each vector of a batch."""
-        product = self.density.times(self.amplitudes * vectors)
-        product *= self._scaled
+        product = self.density.times(self._before.of(vectors) * vectors)
+        product *= self._after.of(vectors)
         product += vectors
         return product
 

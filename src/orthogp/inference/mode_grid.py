@@ -5,6 +5,8 @@ in the order of `scipy.fft.rfftn` for a grid of n_d = 2K_d + 1 points: frequenci
 leading axes, 0…K along the last. The inner product is that of all modes:
 
     ⟨a, b⟩ = Σ_t ā_t b_t,   a sum over both of each pair ±t
+
+Functions may be in single precision; what is made of them is too.
 """
 
 from __future__ import annotations
@@ -19,6 +21,9 @@ from numpy.typing import NDArray
 
 # Its type stubs know no arrays.
 fft: Any = scipy.fft
+
+#: That of vectors, which everything made of them keeps.
+Precision = type[np.float64] | type[np.float32]
 
 
 @dataclass(frozen=True)
@@ -80,21 +85,23 @@ class ModeGrid:
     def _flat(self, modes: NDArray[np.complex128]) -> NDArray[np.float64]:
         """Return real and imaginary parts of each function in a row."""
         lead = modes.shape[: modes.ndim - self.num_dims]
-        return np.ascontiguousarray(modes).reshape(*lead, -1).view(np.float64)
+        return np.ascontiguousarray(modes).reshape(*lead, -1).view(modes.real.dtype)
 
     def total(self, values: NDArray[np.float64]) -> float:
         """Return the sum over all modes of a real quantity that ±t share."""
         return float(np.sum(values * self.weights))
 
-    def noise(self, rng: np.random.Generator, num: int) -> NDArray[np.complex128]:
+    def noise(
+        self, rng: np.random.Generator, num: int, precision: Precision = np.float64
+    ) -> NDArray:
         """Return white noise, (num, …): ⟨a, noise⟩ has variance ⟨a, a⟩."""
-        return self.from_points(rng.standard_normal((num, *self.points)))
+        return self.from_points(rng.standard_normal((num, *self.points), dtype=precision))
 
-    def from_points(self, values: NDArray[np.float64]) -> NDArray[np.complex128]:
+    def from_points(self, values: NDArray[Any]) -> NDArray[np.complexfloating]:
         """Return the modes of values on the grid, by the unitary transform."""
         return fft.rfftn(values, axes=self._axes, norm="ortho", workers=self.num_threads)
 
-    def to_points(self, modes: NDArray[np.complex128]) -> NDArray[np.float64]:
+    def to_points(self, modes: NDArray[Any]) -> NDArray[np.floating]:
         """Return values on the grid, by the unitary transform."""
         return fft.irfftn(
             modes, s=self.points, axes=self._axes, norm="ortho", workers=self.num_threads
@@ -118,6 +125,21 @@ class ModeGrid:
         for choice in np.ndindex(*(len(half) for half in halves)):
             where = tuple(slice(*half[i]) for half, i in zip(halves, choice, strict=True))
             modes[(..., *where, last)] = values[(..., *where, slice(None))]
+
+
+class Scales:
+    """Real numbers that modes are multiplied with, in the precision of the modes."""
+
+    def __init__(self, values: NDArray[np.float64]) -> None:
+        self._values = values
+
+    @cached_property
+    def _single(self) -> NDArray[np.float32]:
+        return self._values.astype(np.float32)
+
+    def of(self, vectors: NDArray[Any]) -> NDArray[Any]:
+        """Return them in single precision for such modes or values, in double for others."""
+        return self._single if vectors.dtype in (np.complex64, np.float32) else self._values
 
 
 def shortened(modes: NDArray, axis: int, k: int) -> NDArray:

@@ -30,7 +30,7 @@ from orthogp.inference.threads import in_threads
 (trtri,) = get_lapack_funcs(("trtri",), dtype=np.float64)
 
 # Parts of at most so many points are not split: smaller ones drown in overhead.
-_LEAF = 160
+_LEAF = 80
 # Fronts of one stack have numbers of points that differ by at most this share.
 _PADDING = 0.2
 # Triangles of up to this size are inverted by LAPACK.
@@ -175,7 +175,7 @@ class GridFactor:
         for stack, blocks in zip(reversed(stacks), reversed(self._blocks), strict=True):
             own = x[stack.own] - self._times(blocks.below.transpose(0, 2, 1), x[stack.around])
             x[stack.own] = self._times(blocks.inverse.transpose(0, 2, 1), own)
-        out = np.empty(columns.shape)
+        out = np.empty_like(columns)
         out[order] = x[:-1]
         return out
 

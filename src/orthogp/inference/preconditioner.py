@@ -23,6 +23,7 @@ P = 1 + N s/σ², which is exact for evenly spread data.
 from __future__ import annotations
 
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse
@@ -31,7 +32,7 @@ from numpy.typing import NDArray
 from orthogp.inference.factors import BandedFactor, Factor
 from orthogp.inference.laplacian import fit_polynomial, laplacian_matrix
 from orthogp.inference.lattice_system import LatticeSystem
-from orthogp.inference.mode_grid import ModeGrid, fast_extent
+from orthogp.inference.mode_grid import ModeGrid, Precision, Scales, fast_extent
 from orthogp.inference.multifrontal import GridFactor
 from orthogp.inference.threads import one_thread
 
@@ -101,6 +102,8 @@ class SpatialPreconditioner:
         self._correction = np.sqrt((self._symbol + typical) / (1 + typical * inner))
         #: 1 + N s/σ², what stands for B beyond the grid's modes.
         self.others = 1 + mean_density * masses
+        self._corrections, self._beyond = Scales(self._correction), Scales(1 / self.others)
+        self._roots = _Roots(*(Scales(np.sqrt(x)) for x in (self.others, self._symbol, density)))
         self.factor = self._factorise()
         others = self.outer.total(np.log(self.others)) - self.grid.total(
             np.log(self.outer.extract(self.others, self.grid))
@@ -115,20 +118,22 @@ class SpatialPreconditioner:
 
     def solve(self, vectors: NDArray[np.complex128]) -> NDArray[np.complex128]:
         """Return P⁻¹ v for each vector of a batch."""
-        inner = self.outer.extract(vectors, self.grid) * self._correction
+        correction = self._corrections.of(vectors)
+        inner = self.outer.extract(vectors, self.grid) * correction
         with one_thread():
             solved = self._spatial_solve(self.grid.to_points(inner))
-        inner = self.grid.from_points(solved) * self._correction
-        out = vectors / self.others
+        inner = self.grid.from_points(solved) * correction
+        out = vectors * self._beyond.of(vectors)
         self.outer.insert(out, self.grid, inner)
         return out
 
     def sample(self, noise: PreconditionerNoise) -> NDArray[np.complex128]:
         """Return vectors with covariance P, from noise that does not depend on P."""
-        out = noise.modes * np.sqrt(self.others)
-        inner = self.outer.extract(noise.modes, self.grid) * np.sqrt(self._symbol)
-        inner = inner + self.grid.from_points(noise.points * np.sqrt(self.density))
-        self.outer.insert(out, self.grid, inner / self._correction)
+        roots, modes, points = self._roots, noise.modes, noise.points
+        out = modes * roots.others.of(modes)
+        inner = self.outer.extract(modes, self.grid) * roots.symbol.of(modes)
+        inner = inner + self.grid.from_points(points * roots.density.of(points))
+        self.outer.insert(out, self.grid, inner / self._corrections.of(modes))
         return out
 
     def companions(self, noise: PreconditionerNoise) -> NDArray[np.float64]:
@@ -154,31 +159,37 @@ class SpatialPreconditioner:
         control = 2 * inside / (inside * diagonal + 1)
         for first in range(0, num, _SAMPLES_AT_ONCE):
             batch = min(_SAMPLES_AT_ONCE, num - first)
-            right = self._spatial_sample(self.grid.noise(rng, batch), self._white(rng, batch))
+            modes = self.grid.noise(rng, batch, np.float32)
+            right = self._spatial_sample(modes, self._white(rng, batch, np.float32))
             with one_thread():
                 solved = self._spatial_solve(right)
             z = self.grid.from_points(right)
             w = self.grid.from_points(solved)
-            total += np.sum(np.abs(w * self._correction) ** 2, axis=0)
+            squares = np.sum(w.real**2 + w.imag**2, axis=0)
+            total += squares * self._correction**2
             total -= control * (np.sum((z * np.conj(w)).real, axis=0) - batch)
         out = 1 / self.others
         self.outer.insert(out, self.grid, total / num)
         return out
 
-    def noise(self, rng: np.random.Generator, num: int) -> PreconditionerNoise:
+    def noise(
+        self, rng: np.random.Generator, num: int, precision: Precision = np.float64
+    ) -> PreconditionerNoise:
         """Return noise for `sample`."""
-        return PreconditionerNoise(self.outer.noise(rng, num), self._white(rng, num))
+        modes = self.outer.noise(rng, num, precision)
+        return PreconditionerNoise(modes, self._white(rng, num, precision))
 
-    def _white(self, rng: np.random.Generator, num: int) -> NDArray[np.float64]:
-        return rng.standard_normal((num, *self.grid.points))
+    def _white(self, rng: np.random.Generator, num: int, precision: Precision) -> NDArray:
+        return rng.standard_normal((num, *self.grid.points), dtype=precision)
 
     def _spatial_sample(
         self, modes: NDArray[np.complex128], points: NDArray[np.float64]
     ) -> NDArray[np.float64]:
         """Return fields on the grid's points with covariance M, from white noise."""
-        return self.grid.to_points(modes * np.sqrt(self._symbol)) + points * np.sqrt(self.density)
+        smooth = self.grid.to_points(modes * self._roots.symbol.of(modes))
+        return smooth + points * self._roots.density.of(points)
 
-    def _spatial_solve(self, fields: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _spatial_solve(self, fields: NDArray) -> NDArray:
         """Return M⁻¹ of fields on the grid's points."""
         columns = fields.reshape(len(fields), -1).T
         solved = self.factor.solve(np.ascontiguousarray(columns)).T
@@ -242,21 +253,24 @@ class EvenPreconditioner:
         self.typical_density = _typical_density(system)
         mean_density = system.density.count / system.noise_variance
         self.others = 1 + mean_density * system.masses
+        self._inverse, self._root = Scales(1 / self.others), Scales(np.sqrt(self.others))
         self.log_determinant = self.outer.total(np.log(self.others))
         self.density = system.density.smoothed(self.grid.points) / system.noise_variance
         self._masses = self.outer.extract(system.masses, self.grid)
 
     def solve(self, vectors: NDArray[np.complex128]) -> NDArray[np.complex128]:
         """Return P⁻¹ v for each vector of a batch."""
-        return vectors / self.others
+        return vectors * self._inverse.of(vectors)
 
     def sample(self, noise: PreconditionerNoise) -> NDArray[np.complex128]:
         """Return vectors with covariance P, from noise that does not depend on P."""
-        return noise.modes * np.sqrt(self.others)
+        return noise.modes * self._root.of(noise.modes)
 
-    def noise(self, rng: np.random.Generator, num: int) -> PreconditionerNoise:
+    def noise(
+        self, rng: np.random.Generator, num: int, precision: Precision = np.float64
+    ) -> PreconditionerNoise:
         """Return noise for `sample`."""
-        return PreconditionerNoise(self.outer.noise(rng, num), np.empty((num, 0)))
+        return PreconditionerNoise(self.outer.noise(rng, num, precision), np.empty((num, 0)))
 
     def inverse_modes(
         self, rng: np.random.Generator, expected: NDArray[np.float64]
@@ -295,12 +309,19 @@ def choose_preconditioner(
     return SpatialPreconditioner(system, like, fine=fine)
 
 
-class PreconditionerNoise:
-    """White noise on the modes and on the grid's points."""
+class PreconditionerNoise(NamedTuple):
+    """White noise on the modes and on the grid's points, in single or in double precision."""
 
-    def __init__(self, modes: NDArray[np.complex128], points: NDArray[np.float64]) -> None:
-        self.modes = modes
-        self.points = points
+    modes: NDArray
+    points: NDArray
+
+
+class _Roots(NamedTuple):
+    """Square roots of the diagonal beyond the grid, of the symbol and of the density."""
+
+    others: Scales
+    symbol: Scales
+    density: Scales
 
 
 def _typical_density(system: LatticeSystem) -> float:
