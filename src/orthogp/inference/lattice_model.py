@@ -88,7 +88,7 @@ class Model:
 
     @cached_property
     def determined(self) -> float:
-        """The number of modes that evenly spread rows would determine, Σ_t (1 − 1/(1 + Ns_t/σ²))."""
+        """The number of modes that evenly spread rows would determine, Σ_t (1 − 1/(1 + N s/σ²))."""
         return self.system.grid.total(1 - 1 / self.preconditioner.others)
 
 
