@@ -118,10 +118,14 @@ class LatticeSystem:
 
     def apply(self, vectors: NDArray[np.complex128]) -> NDArray[np.complex128]:
         """Return B v for each vector of a batch."""
-        product = self.density.times(self._before.of(vectors) * vectors)
+        product = self.density.times(self.coefficients(vectors))
         product *= self._after.of(vectors)
         product += vectors
         return product
+
+    def coefficients(self, vectors: NDArray) -> NDArray:
+        """Return R v, the coefficients of the functions that whitened modes stand for."""
+        return self._before.of(vectors) * vectors
 
     def project(self, sums: NDArray[np.complex128]) -> NDArray[np.complex128]:
         """Return R b/σ, whose B⁻¹-norm is the variance that the modes explain of b."""

@@ -166,10 +166,10 @@ class VarianceField:
         preconditioner = model.preconditioner
         grid, outer = preconditioner.grid, model.system.grid
         known = preconditioner.inverse_diagonal
-        inner = outer.extract(draws.modes * model.system.amplitudes, grid)
-        draw = grid.to_points(inner) / np.sqrt(known)
-        companion = None if draws.companions is None else draws.companions / np.sqrt(known)
-        pairs = _Pairs(draw, companion)
+        draw = grid.to_points(outer.extract(model.system.coefficients(draws.modes), grid))
+        root = np.sqrt(known).astype(draw.dtype)
+        companion = None if draws.companions is None else draws.companions / root
+        pairs = _Pairs(draw / root, companion)
         others = model.masses / preconditioner.others
         beyond = outer.total(others) - grid.total(outer.extract(others, grid))
         # Unitary transforms: values of functions are those on the grid times √n.
