@@ -38,7 +38,7 @@ _ROOM = 0.25
 _EVALUATIONS, _OUTGROWN = (2, 3, 10), 1.5
 # Draws for the variance: at first, and at most; and the relative error that is aimed at.
 _FIRST_DRAWS, _MOST_DRAWS, VARIANCE_ERROR = 16, 64, 0.05
-#: Accuracy of these draws: where data are missing their variance is off by 0.7 % or less.
+#: Accuracy of these draws: where data are missing their variance is off by 1 % or less.
 DRAW_TOLERANCE = 0.03
 # Draws if the time is up, and for how many right-hand sides the whole posterior takes as long.
 _HASTY_DRAWS, _POSTERIOR_VECTORS = 8, 20

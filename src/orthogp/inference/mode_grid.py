@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 # Its type stubs know no arrays.
 fft: Any = scipy.fft
 
-#: That of vectors, which everything made of them keeps.
+#: The precision of vectors, which everything made of them keeps.
 Precision = type[np.float64] | type[np.float32]
 
 

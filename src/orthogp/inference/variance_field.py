@@ -44,6 +44,7 @@ from orthogp.statistics import FrequencyLattice
 _BATCH_BYTES = 1.0e9
 # More draws at once are no faster, though the factor is read once for all of a batch.
 _MOST_AT_ONCE = 16
+# What rounding may add to a draw, relative to it.
 _NEGLIGIBLE = 1e-3
 # Draws with fewer modes are more accurate: their errors meet in a few places, such as a gap.
 _MANY_MODES = 1000
