@@ -32,7 +32,7 @@ _SHORTEST = 1.1
 _OUT_OF_REACH = 1e6
 # Lags per compiled call.
 _BLOCK = 128
-# Of a table of candidates one in so many is tried first.
+# Of the table of stretches below one in so many is tried first.
 _STRIDE = 4
 # Fine enough that the headroom asked of a period always shows in the limits it gives.
 _STRETCHES = 2.0 ** (np.arange(-6 * 12, 8 * 12 + 1) / 12)
@@ -64,15 +64,11 @@ def choose_decimation(
         candidates = np.arange(1, largest + 1)
         if allowed is not None:
             candidates = np.intersect1d(candidates, allowed[d])
-        candidates = candidates[::-1]
-
-        def good(tried: NDArray[np.int64], d: int = d) -> NDArray[np.bool_]:
-            periods = lattice.period[d] / tried / headroom
-            widths = np.full(len(tried), width[d] / headroom)
-            return _axis_errors(kernel, d, lattice.num_dims, periods, widths) <= tolerance
-
-        first = _first(candidates, good)
-        factors[d] = 1 if first is None else candidates[first]
+        periods = lattice.period[d] / candidates
+        widths = np.full(len(candidates), width[d])
+        errors = _axis_errors(kernel, d, lattice.num_dims, periods / headroom, widths / headroom)
+        good = candidates[errors <= tolerance]
+        factors[d] = good[-1] if len(good) else 1
     return factors
 
 
@@ -83,13 +79,11 @@ def required_period(
     ratios = 2.0 ** (np.arange(3, 8 * 16 + 1) / 16)
     period = np.empty(len(width))
     for d in range(len(width)):
-
-        def good(tried: NDArray[np.float64], d: int = d) -> NDArray[np.bool_]:
-            widths = np.full(len(tried), width[d] / headroom)
-            return _axis_errors(kernel, d, len(width), tried * widths, widths) <= tolerance
-
-        first = _first(ratios, good)
-        period[d] = width[d] * ratios[-1 if first is None else first]
+        widths = np.full(len(ratios), width[d])
+        periods = ratios * widths
+        errors = _axis_errors(kernel, d, len(width), periods / headroom, widths / headroom)
+        good = np.flatnonzero(errors <= tolerance)
+        period[d] = width[d] * ratios[good[0] if len(good) else -1]
     return period
 
 
@@ -123,7 +117,7 @@ def lengthscale_limits(
             errors = _axis_errors(primitive, d, len(columns), periods, widths)
             return share * errors > tolerance
 
-        first = _first(_STRETCHES, bad)
+        first = _first(bad)
         stretches[d] = _STRETCHES[-1 if first is None else max(first - 1, 0)]
     current = np.asarray(primitive.parameters()["lengthscale"])
     if current.ndim == 0 or isinstance(primitive, Rotated):
@@ -131,18 +125,16 @@ def lengthscale_limits(
     return np.minimum(current * stretches, period)
 
 
-def _first(candidates: NDArray, holds: Callable[[NDArray], NDArray[np.bool_]]) -> int | None:
-    """Return the place of the first candidate that something holds for.
+def _first(holds: Callable[[NDArray[np.float64]], NDArray[np.bool_]]) -> int | None:
+    """Return the place of the first stretch that something holds for.
 
     Every `_STRIDE`-th is tried, then those before the first of them. What holds for less than a
     stride is passed over: an error that peaks there, little above the tolerance.
     """
-    if len(candidates) == 0:
-        return None
-    coarse = np.flatnonzero(holds(candidates[::_STRIDE]))
-    end = _STRIDE * int(coarse[0]) if len(coarse) else len(candidates)
+    coarse = np.flatnonzero(holds(_STRETCHES[::_STRIDE]))
+    end = _STRIDE * int(coarse[0]) if len(coarse) else len(_STRETCHES)
     begin = max(0, _STRIDE * ((end - 1) // _STRIDE) + 1)
-    fine = np.flatnonzero(holds(candidates[begin:end])) if begin < end else coarse[:0]
+    fine = np.flatnonzero(holds(_STRETCHES[begin:end])) if begin < end else coarse[:0]
     if len(fine):
         return begin + int(fine[0])
     return end if len(coarse) else None
