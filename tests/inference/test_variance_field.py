@@ -69,11 +69,9 @@ def test_draws_as_accurate_as_a_fit_wants_them_have_its_variances_also_in_gaps(k
         return VarianceField.estimate(model, draws_of(model, noise, tolerance)).at(X)
 
     exact = variances(noise, 1e-6)
-    for where in (gap, ~gap):
-        for change, most in (
-            (variances(single, 1e-4) / exact - 1, 1e-3),
-            (variances(single, DRAW_TOLERANCE) / exact - 1, 1e-2),
-        ):
+    for tolerance, most in ((1e-4, 1e-3), (DRAW_TOLERANCE, 1e-2)):
+        change = variances(single, tolerance) / exact - 1
+        for where in (gap, ~gap):
             assert np.sqrt(np.mean(change[where] ** 2)) < most
 
 
