@@ -13,7 +13,7 @@ from orthogp.inference.wrapping import (
     required_period,
     wrap_error,
 )
-from orthogp.kernels import RBF, Kernel, Matern12, Matern32, On, RationalQuadratic, Sum
+from orthogp.kernels import RBF, Kernel, Matern12, Matern32, On, RationalQuadratic, Rotated, Sum
 from orthogp.statistics import FrequencyLattice
 from tests import oracles
 from tests.problems import Entry, label, zoo
@@ -59,6 +59,15 @@ def test_wrap_error_looks_at_every_axis_and_at_the_corner() -> None:
         short = long.copy()
         short[axis] = 3.0
         assert wrap_error(kernel, short, width) > 0.1
+
+
+def test_wrap_error_of_a_slanted_kernel_is_the_same_for_either_slant() -> None:
+    period, width = np.full(2, 1.6), np.ones(2)
+    slanted = [Rotated(Matern12(1.0, [0.6, 0.1]), angle) for angle in (0.7, -0.7)]
+    errors = [wrap_error(kernel, period, width) for kernel in slanted]
+    assert errors[0] == pytest.approx(errors[1], rel=1e-9)
+    # The image of the lag along the long diagonal is nearest, at 0.6√2.
+    assert errors[0] > 0.5 * np.exp(-np.sqrt(2))
 
 
 def test_wrap_error_does_not_depend_on_the_variance() -> None:

@@ -34,8 +34,8 @@ _NOISE_FLOOR = 1e-8
 # Lengthscales may grow until the wrapped prior is off by this much; then comes a longer period.
 _ROOM = 0.25
 # Evaluations on one lattice after the other: each is chosen for what the last has learned, until
-# learning has settled on a number of modes that it does not move by a factor.
-_EVALUATIONS, _OUTGROWN = (2, 3, 10), 1.5
+# learning has settled on a number of modes, and a period, that it does not move by a factor.
+_EVALUATIONS, _OUTGROWN, _LONGER = (2, 3, 10), 1.5, 1.15
 # Draws for the variance: at first, and at most; and the relative error that is aimed at.
 _FIRST_DRAWS, _MOST_DRAWS, VARIANCE_ERROR = 16, 64, 0.05
 #: Accuracy of these draws: where data are missing their variance is off by 1 % or less.
@@ -148,11 +148,10 @@ class IterativeFitter:
             vector, settled = stage.scored.evidence.vector, stage.scored.converged
             start = Start(stage.objective.kernel_at(vector), float(np.exp(vector[-1])))
             again = self.choose(start)
-            moved = max(again.num_modes / choice.num_modes, choice.num_modes / again.num_modes)
-            if (settled and moved < _OUTGROWN) or self._late():
-                break
             # Close to the present lattice, learning goes on where it is.
-            same = moved < _OUTGROWN
+            same = _alike(choice, again)
+            if (settled and same) or self._late():
+                break
             choice = choice if same else again
             stage = self._stage(choice, start, evaluations, stage, same=same)
         return self._finish(choice, stage)
@@ -352,6 +351,12 @@ class IterativeFitter:
             if self._settings.late(ahead=time.monotonic() - began):
                 return variance
             draws = Draws.joined([draws, some(len(draws.modes))])
+
+
+def _alike(old: LatticeChoice, new: LatticeChoice) -> bool:
+    """Return whether another lattice would make no difference worth its sums."""
+    moved = max(new.num_modes / old.num_modes, old.num_modes / new.num_modes)
+    return moved < _OUTGROWN and bool(np.all(new.lattice.period < _LONGER * old.lattice.period))
 
 
 def _num_probes(num_modes: int) -> int:

@@ -10,6 +10,7 @@ what even the finest can hold.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import product
 
 import equinox as eqx
 import jax
@@ -39,9 +40,14 @@ _STRETCHES = 2.0 ** (np.arange(-6 * 12, 8 * 12 + 1) / 12)
 
 
 def wrap_error(kernel: Kernel, period: NDArray[np.float64], width: NDArray[np.float64]) -> float:
-    """Return ε for data that extend over `width` in each column."""
-    corners = np.concatenate([np.eye(len(width)), np.ones((1, len(width)))])
-    lags = (_FRACTIONS[:, None, None] * corners * width).reshape(-1, len(width))
+    """Return ε for data that extend over `width` in each column.
+
+    Looked at along the axes and all diagonals: a `Rotated` kernel may be longest along any.
+    """
+    num_dims = len(width)
+    diagonals = [(1, *signs) for signs in product((1, -1), repeat=num_dims - 1)]
+    corners = np.concatenate([np.eye(num_dims), np.array(diagonals)])
+    lags = (_FRACTIONS[:, None, None] * corners * width).reshape(-1, num_dims)
     return float(np.max(_deviations(kernel, lags, np.broadcast_to(period, lags.shape))))
 
 
