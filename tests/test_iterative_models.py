@@ -110,6 +110,33 @@ def test_auto_stays_with_the_dense_solver_for_smooth_functions():
 
 
 @pytest.mark.slow
+def test_more_features_than_a_dense_matrix_should_have_are_solved_iteratively():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(0, 1, (4000, 1))
+    y = np.sin(6 * X[:, 0]) + 0.1 * rng.standard_normal(4000)
+    model = GPRegressor(
+        Matern12(1.0, 0.3), noise_variance=0.01, learn=False, num_features=12_000
+    ).fit(X, y)
+    assert "Solved iteratively" in model.status_
+    assert "as asked" in model.status_
+    # The noise level, not the number asked for, is what ends the lattice.
+    assert 1000 < model.num_features_ <= 12_600
+
+
+def test_a_period_too_short_for_the_kernel_is_said():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(0, 1, (500, 2))
+    y = rng.standard_normal(500)
+    settings = {"noise_variance": 1.0, "learn": False, "solver": "iterative"}
+    short, long = (
+        GPRegressor(Matern12(1.0, length), **settings).fit(X, y) for length in (0.05, 1.0)
+    )
+    assert "give a larger `domain`" not in short.status_
+    assert "give a larger `domain`" in long.status_
+    wide = GPRegressor(Matern12(1.0, 1.0), domain=([-2, -2], [3, 3]), **settings).fit(X, y)
+    assert "give a larger `domain`" not in wide.status_
+
+
 def test_rows_can_be_added_and_taken_out_again(fitted):
     _, X, y = fitted
     new, targets = rough_rows(500, seed=5)

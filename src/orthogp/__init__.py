@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         PrecisionError,
     )
     from orthogp.estimators import GPRegressor
+    from orthogp.gap_tuning import GapTuning, mirrored_gaps, tune_for_gaps
     from orthogp.inference.stochastic_fit import TrainingSettings
     from orthogp.statistics import FourierStatistics, FrequencyLattice
     from orthogp.stochastic import StochasticGPRegressor
@@ -40,6 +41,7 @@ __all__ = [
     "FrequencyLattice",
     "GPClassifier",
     "GPRegressor",
+    "GapTuning",
     "InputError",
     "KernelError",
     "LatticeMismatchError",
@@ -48,6 +50,8 @@ __all__ = [
     "PrecisionError",
     "StochasticGPRegressor",
     "TrainingSettings",
+    "mirrored_gaps",
+    "tune_for_gaps",
 ]
 
 # Loaded when first asked for: `orthogp --help` should not wait for a compiler.
@@ -56,8 +60,11 @@ _HOMES = {
     "FrequencyLattice": "statistics",
     "GPClassifier": "classifier",
     "GPRegressor": "estimators",
+    "GapTuning": "gap_tuning",
     "StochasticGPRegressor": "stochastic",
     "TrainingSettings": "inference.stochastic_fit",
+    "mirrored_gaps": "gap_tuning",
+    "tune_for_gaps": "gap_tuning",
 }
 _PACKAGES = frozenset({"errors", "features", "inference", "kernels", "statistics"})
 

@@ -253,7 +253,7 @@ class GPRegressor(
         self.posterior_, self.domain_ = posterior, domain
         self.features_ = getattr(fit, "features", None)
         self.period_, self.num_features_ = fit.period, fit.num_features
-        unit = _variance_unit(units.scale)
+        unit = variance_unit(units.scale)
         self.columns_ = columns
         self.kernel_ = fit.kernel.scaled(unit).with_columns(dict(enumerate(columns.tolist())))
         self.noise_variance_ = fit.noise_variance * unit
@@ -375,6 +375,6 @@ class GPRegressor(
         return tags
 
 
-def _variance_unit(scale: NDArray[np.float64]) -> float:
+def variance_unit(scale: NDArray[np.float64]) -> float:
     """Return the factor from standardised to original variances, where one serves all."""
     return float(scale[0] ** 2) if np.all(scale == scale[0]) else 1.0

@@ -22,6 +22,8 @@ from orthogp.statistics import FourierStatistics, FrequencyLattice
 
 # With fewer rows the dense solver takes as many features as there are rows.
 _FEWEST_ROWS = 3000
+# More features than this, if asked for, are the iterative solver's: dense, they take minutes.
+_MOST_DENSE = 10_000
 # With fewer rows than this, features are as many as can be from the first stage on.
 _FEWEST_CHECKED = 300
 # Noise above the neighbours' differences by this factor is structure that features did not reach.
@@ -137,8 +139,15 @@ class LatticeLearner:
             if self._rows is None:
                 raise InputError("The iterative solver needs all rows at once: use fit.")
             return True
-        automatic = settings.num_features is None and self._rows is not None
-        return automatic and smooth and self._statistics.rows >= _FEWEST_ROWS
+        automatic = settings.num_features is None or self._very_many
+        enough = self._rows is not None and self._statistics.rows >= _FEWEST_ROWS
+        return automatic and smooth and enough
+
+    @property
+    def _very_many(self) -> bool:
+        """Whether more features are asked for than a dense matrix should have."""
+        asked = self._settings.num_features
+        return asked is not None and asked > _MOST_DENSE
 
     def _reaches_everywhere(self, start: Start) -> bool:
         """Whether the kernel has power at every frequency, not on planes of them only."""
@@ -151,6 +160,8 @@ class LatticeLearner:
 
         The latter has the shorter period, estimated variances and wider bounds.
         """
+        if self._very_many:
+            return False
         most = self._settings.max_features
         if dense.certified_features(start) <= most:
             return True

@@ -23,7 +23,7 @@ def choose(kernel, noise, rows, **limits):
 
 
 def test_modes_that_fall_short_have_a_shorter_period_and_say_why():
-    plenty = choose(Matern32(1.0, 0.15), 1.0, 1e4)
+    plenty = choose(Matern32(1.0, 0.3), 1.0, 1e4)
     assert plenty.limited_by == ""
     np.testing.assert_allclose(plenty.lattice.period, 1.5)
     few = choose(Matern32(1.0, 0.03), 1e-6, 1e6, max_modes=2000)
@@ -40,20 +40,20 @@ def test_a_kernel_of_long_range_keeps_its_period_where_modes_fall_short():
         for length in (0.03, 0.5)
     )
     np.testing.assert_allclose(short.lattice.period, 1.2)
-    assert np.all(long.lattice.period > 1.5)
+    np.testing.assert_allclose(long.lattice.period, 1.5)
 
 
 def test_a_slanted_kernel_of_long_range_has_a_period_that_keeps_opposite_borders_apart():
-    kernel = Matern32(1.0, 0.03) + Rotated(Matern12(1.0, [0.6, 0.15]), 0.7)
+    kernel = Matern32(1.0, 0.03) + Rotated(Matern12(1.0, [0.25, 0.06]), 0.7)
     chosen = choose(kernel, 1e-6, 1e6, max_modes=20_000)
     # Along the axes alone a shorter one would do.
     assert np.all(required_period(kernel, np.ones(2), 0.05) < 0.95 * chosen.lattice.period)
     assert wrap_error(kernel, chosen.lattice.period, np.ones(2)) <= 0.05
-    assert wrap_error(kernel, chosen.lattice.period / 1.15, np.ones(2)) > 0.05
+    assert wrap_error(kernel, chosen.lattice.period / 1.06, np.ones(2)) > 0.05
 
 
 def test_as_many_modes_as_rows_allow_keep_their_period():
-    few_rows = choose(Matern32(1.0, 0.15), 1e-6, 1e3)
+    few_rows = choose(Matern32(1.0, 0.3), 1e-6, 1e3)
     assert few_rows.limited_by == "the number of rows"
     np.testing.assert_allclose(few_rows.lattice.period, 1.5)
     # Two for each row that a period would hold; extents are rounded up.

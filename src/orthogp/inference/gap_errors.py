@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from orthogp.features import MeanPrior
-from orthogp.inference.conjugate_gradients import solve
+from orthogp.inference.conjugate_gradients import Solution, solve
 from orthogp.inference.information import Derivatives
 from orthogp.inference.lattice_model import Model, ModePosterior, PosteriorOf, right_hand_sides
 from orthogp.inference.lattice_system import DataDensity
@@ -28,9 +28,9 @@ from orthogp.kernels import Kernel
 from orthogp.statistics import FourierStatistics, FrequencyLattice
 from orthogp.statistics.nufft import evaluate_series
 
-#: Errors of the solutions for the kept rows, in posterior standard deviations, per root of the
-#: number of modes; and for the derivatives, relative.
-TOLERANCE, RELATIVE_TOLERANCE = 5e-4, 0.01
+#: Errors of the solutions for the kept rows, in posterior standard deviations, for each mode: they
+#: spread over all modes, and few cost little. And for the derivatives, relative.
+TOLERANCE, RELATIVE_TOLERANCE = 4e-6, 0.01
 _MOST_ITERATIONS = 300
 
 
@@ -48,10 +48,15 @@ class WeightedRows(NamedTuple):
 
 
 class GapError(NamedTuple):
-    """½ Σ w e² over the hidden rows, and its derivatives in log parameters and log σ²."""
+    """½ Σ w e² over the hidden rows, and its derivatives in log parameters and log σ².
+
+    The predictions do not depend on a common factor of all variances. `variance_factor` is the most
+    likely one for the kept rows, yᵀK⁻¹y/N.
+    """
 
     value: float
     gradient: NDArray[np.float64]
+    variance_factor: float
 
 
 class Gap:
@@ -114,17 +119,20 @@ class Gap:
         self._like = model.preconditioner
         grid = model.system.grid
         right, posterior_of = right_hand_sides(model, self._kept, self._mean)
-        known = self._solved(model, right, posterior_of, self._tolerance * np.sqrt(grid.size), 0)
+        solution = self._solve(model, right, self._tolerance * grid.size, 0)
+        known = posterior_of(solution.x, solution.residual)
         errors = self._predicted(model, known) - self._hidden.y
-        adjoint = self._adjoint(model, right[len(known.modes) :], errors)
+        adjoint = self._adjoint(model, right, solution, errors)
         by_mode = grid.weights * np.sum((np.conj(adjoint.modes) * known.modes).real, axis=0)
         derivatives = Derivatives.at(vector, model, kernel, slots)
         axes = list(range(grid.num_dims))
         by_parameter = np.tensordot(by_mode, derivatives.relative, axes=(axes, axes))
         by_noise = -float(np.sum(by_mode)) - float(np.sum(adjoint.slopes * known.slopes))
+        total = np.sum(self._kept.yy) / model.system.noise_variance
         return GapError(
             0.5 * float(np.sum(self._weighted(errors) * errors)),
             np.append(by_parameter, 0.0) + by_noise * derivatives.chain[-1],
+            float(total - np.sum(known.explained)) / (self._kept.count * len(known.modes)),
         )
 
     def _sums(self, rows: WeightedRows) -> FourierStatistics:
@@ -150,30 +158,43 @@ class Gap:
         return values + self._mean.covariates(X) @ slopes
 
     def _adjoint(
-        self, model: Model, covariates: NDArray[np.complex128], errors: NDArray[np.float64]
+        self,
+        model: Model,
+        right: NDArray[np.complex128],
+        solution: Solution,
+        errors: NDArray[np.float64],
     ) -> ModePosterior:
-        """Return w, the modes and slopes that hidden rows with these errors as targets point at."""
+        """Return w, the modes and slopes that hidden rows with these errors as targets point at.
+
+        What the slopes need has been solved for with the kept rows.
+        """
         grid, slope = model.system.grid, np.sqrt(self._mean.slope_variance)
         sums = self._sums(self._hidden._replace(y=errors))
         pointed = half_of(np.conj(sums.target_sums), grid.extent, grid.num_dims)
         pointed = model.system.coefficients(pointed)
-        q = len(covariates)
-        gram = slope**2 * self._kept.covariate_gram[:q, :q] / model.system.noise_variance
-        right = np.concatenate([pointed, covariates])
+        p, q = len(pointed), len(right) - len(pointed)
         posterior_of = PosteriorOf(
-            grid, right, len(pointed), gram, slope * sums.covariate_targets[:q]
+            grid,
+            np.concatenate([pointed, right[p:]]),
+            p,
+            slope**2 * self._kept.covariate_gram[:q, :q] / model.system.noise_variance,
+            slope * sums.covariate_targets[:q],
         )
-        norms = np.sqrt(np.maximum(grid.inner(right, right), 1e-300))
-        return self._solved(model, right, posterior_of, self._relative_tolerance * norms, 1)
+        norms = np.sqrt(np.maximum(grid.inner(pointed, pointed), 1e-300))
+        solved = self._solve(model, pointed, self._relative_tolerance * norms, 1)
+        return posterior_of(
+            np.concatenate([solved.x, solution.x[p:]]),
+            np.concatenate([solved.residual, solution.residual[p:]]),
+        )
 
-    def _solved(
+    def _solve(
         self,
         model: Model,
         right: NDArray[np.complex128],
-        posterior_of: PosteriorOf,
         tolerance: float | NDArray[np.float64],
         which: int,
-    ) -> ModePosterior:
+    ) -> Solution:
+        """Return solutions, from where the last ones of the same kind were."""
         solution = solve(
             model.system,
             model.preconditioner,
@@ -183,4 +204,4 @@ class Gap:
             max_iterations=_MOST_ITERATIONS,
         )
         self._last[which] = solution.x
-        return posterior_of(solution.x, solution.residual)
+        return solution

@@ -301,7 +301,7 @@ class IterativeFitter:
             variance,
             stage.at_limit,
             late=self._stopped_early or self._settings.late(),
-            asked=self._settings.solver == "iterative",
+            asked=self._settings.solver == "iterative" or self._settings.num_features is not None,
         )
         return IterativeFit(
             kernel=kernel,
@@ -355,8 +355,9 @@ class IterativeFitter:
 
 def _alike(old: LatticeChoice, new: LatticeChoice) -> bool:
     """Return whether another lattice would make no difference worth its sums."""
-    moved = max(new.num_modes / old.num_modes, old.num_modes / new.num_modes)
-    return moved < _OUTGROWN and bool(np.all(new.lattice.period < _LONGER * old.lattice.period))
+    modes = abs(np.log(new.num_modes / old.num_modes))
+    periods = np.abs(np.log(new.lattice.period / old.lattice.period))
+    return bool(modes < np.log(_OUTGROWN) and np.all(periods < np.log(_LONGER)))
 
 
 def _num_probes(num_modes: int) -> int:

@@ -6,7 +6,11 @@ from orthogp.inference.bounds import Certificate
 from orthogp.inference.iterative import Evidence
 from orthogp.inference.lattice_choice import LatticeChoice
 from orthogp.inference.scoring import Scored
+from orthogp.inference.status import of_short_period
 from orthogp.inference.variance_field import VarianceField
+
+# Errors of the wrapped prior worth a word; the solver's lattices are shorter than the dense one's.
+_WRAPPED = 0.05
 
 
 def describe_iterative(
@@ -42,4 +46,6 @@ def describe_iterative(
         sentences.append("The solver stopped before it converged: results are approximate.")
     if at_limit:
         sentences.append(f"The {' and '.join(at_limit)} ended at a limit.")
+    if certificate.wrap_error > _WRAPPED:
+        sentences.append(of_short_period(certificate.wrap_error))
     return " ".join(sentences)

@@ -22,14 +22,12 @@ _RESOLVED = {1: 0.02, 2: 0.25, 3: 0.25}
 _MOST_MODES = {1: 2_200_000, 2: 400_000, 3: 150_000}
 _MODES_PER_ROW = {1: 4.0, 2: 2.0, 3: 0.3}
 # How much longer than the data the period may be: what the wrap tolerance asks for, up to this, and
-# less where modes are short, since resolution is then worth more: this much.
+# less where modes are short, since resolution is then worth more: this much, or what brings the
+# wrapped prior within such an error of the kernel, by steps of such a factor.
 _LONGEST_PERIOD = {1: 4.0, 2: 1.5, 3: 1.35}
 _TIGHT_PERIOD = {1: 4.0, 2: 1.2, 3: 1.2}
+_TIGHT_TOLERANCE, _STEP = {1: 1.0, 2: 0.05, 3: 1.0}, 1.05
 _SHORTEST_PERIOD = 1.15
-# Longer all the same, if only that brings the wrapped prior within such an error of the kernel: in
-# a gap by the border rows of the opposite border would have their say. By such steps, so many.
-_MOST_WRAPPED = {1: 1.0, 2: 0.05, 3: 1.0}
-_STEP, _MOST_STEPS = 1.1, 7
 # Bytes for each mode, measured: solutions, directions and images, their values on a grid of twice
 # the points in every direction, and the factor.
 _BYTES_PER_MODE = {1: 2000.0, 2: 7000.0, 3: 7000.0}
@@ -119,24 +117,15 @@ def _periods(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the period to be had if modes are plenty, and the one if they are short."""
     num_dims = len(width)
-    most = _MOST_WRAPPED[num_dims]
+    tolerance = _TIGHT_TOLERANCE[num_dims]
     needed = required_period(kernel, width, wrap_tolerance)
     long = np.clip(needed, _SHORTEST_PERIOD * width, _LONGEST_PERIOD[num_dims] * width)
-    long = _unwrapped(kernel, width, long, most)
-    needed = required_period(kernel, width, most)
+    needed = required_period(kernel, width, tolerance)
     tight = np.minimum(long, np.maximum(needed, _TIGHT_PERIOD[num_dims] * width))
-    return long, np.minimum(long, _unwrapped(kernel, width, tight, most))
-
-
-def _unwrapped(
-    kernel: Kernel, width: NDArray[np.float64], period: NDArray[np.float64], most: float
-) -> NDArray[np.float64]:
-    """Return a period at least as long at which the wrapped prior is off by no more than that."""
-    for _ in range(_MOST_STEPS if most < 1 else 0):
-        if wrap_error(kernel, period, width) <= most:
-            break
-        period = period * _STEP
-    return period
+    # What suffices along the axes may not along the diagonals, if the kernel is slanted.
+    while np.any(tight < long) and wrap_error(kernel, tight, width) > tolerance:
+        tight = np.minimum(long, _STEP * tight)
+    return long, tight
 
 
 def _resolved(kernel: Kernel, spacing: NDArray[np.float64], density: float) -> NDArray[np.int64]:

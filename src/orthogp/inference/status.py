@@ -49,11 +49,16 @@ def describe(ending: Ending) -> str:
         sentences.append("The noise variance ended at the smallest that double precision resolves.")
     error = ending.certificate.wrap_error
     if error > 1.05 * ending.wrap_tolerance:
-        sentences.append(
-            f"The prior's period is short for the kernel (error {error:.1e} of its variance): "
-            "give a larger `domain`."
-        )
+        sentences.append(of_short_period(error))
     return " ".join(sentences)
+
+
+def of_short_period(error: float) -> str:
+    """Return what to do about a wrapped prior that differs so much from the kernel."""
+    return (
+        f"The prior's period is short for the kernel (error {error:.1e} of its variance): "
+        "give a larger `domain`."
+    )
 
 
 def describe_family(

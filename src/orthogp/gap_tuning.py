@@ -1,0 +1,301 @@
+"""Hyperparameters for filling gaps: those that fill gaps like the data's own best.
+
+The evidence weighs a model by all that it says of the rows, most of it about close neighbours. If
+no kernel is quite right, what is best for these need not be best far from all rows. Here rows are
+hidden that lie as the gaps do, mirrored: a row is hidden if its mirror image, in one column or in
+all, lies in a gap. The parameters of the longest range are then those that predict them best, and
+a common factor of all variances, which predictions do not depend on, is the most likely one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import scipy.optimize
+from numpy.typing import ArrayLike, NDArray
+from scipy.spatial import KDTree
+from sklearn.utils.validation import check_is_fitted
+
+from orthogp.additive_sketch import AdditiveSketch
+from orthogp.errors import InputError
+from orthogp.estimators import GPRegressor, variance_unit
+from orthogp.inference.gap_errors import Gap, WeightedRows
+from orthogp.inference.lattice_choice import choose_lattice
+from orthogp.inference.limits import parameter_limits, within_limits
+from orthogp.inference.parameters import learned_slots, pack, unpack
+from orthogp.inference.progress import Progress
+from orthogp.inference.threads import one_thread
+from orthogp.kernels import Kernel
+from orthogp.statistics import FrequencyLattice
+from orthogp.statistics.nufft import available_threads
+from orthogp.validation import check_rows
+
+# A gap begins so many times as far from all rows as most neighbours are from each other.
+_GAP, _MOST = 1.5, 0.9
+# The fewest rows worth predicting, and worth predicting from.
+_FEWEST = 10
+# Kernels that want a period longer by this factor than the present one are worth another lattice.
+_LONGER = 1.1
+# The lattice, like the lengthscales' limits on it, need only serve to compare.
+_MOST_MODES, _MOST_WRAPPED, _NOISE_FLOOR = 60_000, 0.25, 1e-8
+# The first step is at most so long, in log parameters; later ones end the search if they gain less
+# than this share.
+_FIRST_STEP, _LEAST_GAIN = 0.5, 1e-4
+
+
+class GapTuning(NamedTuple):
+    """What filling hidden gaps has taught.
+
+    Attributes
+    ----------
+    kernel, noise_variance
+        In the units of X and y, for a regressor with `learn=False`.
+    rmse_before, rmse_after : float
+        At the hidden rows, with the model's hyperparameters and with these.
+    num_hidden : tuple of int
+        The rows hidden each time.
+    num_evaluations : int
+    converged : bool
+        Whether steps ceased to gain, before time or evaluations ran out.
+    """
+
+    kernel: Kernel
+    noise_variance: float
+    rmse_before: float
+    rmse_after: float
+    num_hidden: tuple[int, ...]
+    num_evaluations: int
+    converged: bool
+
+
+def mirrored_gaps(X: ArrayLike) -> list[NDArray[np.bool_]]:
+    """Return which rows of X (n, d) lie as the gaps do, mirrored in each column and in all.
+
+    The mirror is in the middle of the box around the rows. Distances are those of columns scaled to
+    the same extent; gaps are where the nearest row is farther than 1.5 times what nine in ten rows
+    are from their neighbour.
+    """
+    X = np.asarray(X, dtype=np.float64)
+    lower, upper = X.min(axis=0), X.max(axis=0)
+    scaled = (X - lower) / np.where(upper > lower, upper - lower, 1.0)
+    places = np.unique(scaled, axis=0)
+    tree = KDTree(places)
+    usual = np.quantile(tree.query(places, k=2)[0][:, 1], _MOST)
+    num_dims = X.shape[1]
+    mirrors = [np.arange(num_dims) == d for d in range(num_dims)]
+    if num_dims > 1:
+        mirrors.append(np.ones(num_dims, dtype=bool))
+    images = [np.where(mirror, 1 - scaled, scaled) for mirror in mirrors]
+    return [np.asarray(tree.query(image)[0] > _GAP * usual) for image in images]
+
+
+def tune_for_gaps(
+    model: GPRegressor,
+    X: ArrayLike,
+    y: ArrayLike,
+    sample_weight: ArrayLike | None = None,
+    *,
+    hidden: Sequence[ArrayLike] | None = None,
+    terms: Sequence[int] | None = None,
+    max_evaluations: int = 20,
+    max_seconds: float | None = None,
+) -> GapTuning:
+    """Return hyperparameters that fill gaps like the data's own better than a fitted model's do.
+
+    Parameters
+    ----------
+    model : GPRegressor
+        Fitted to the rows X, y; gives the start, and all that is not tuned. It stays as it is.
+    hidden : sequence of (n,) of bool, optional
+        The rows to hide, each time; `mirrored_gaps` unless given.
+    terms : sequence of int, optional
+        The terms of the kernel to tune, counted from 0: that of the longest lengthscale unless
+        given. Of the noise and of what varies between neighbours the evidence knows more; these
+        change by a common factor of all variances only.
+    max_evaluations : int
+    max_seconds : float, optional
+        Begin no evaluation after that long.
+    """
+    if not isinstance(model, GPRegressor):
+        raise InputError(f"Tuning for gaps takes a GPRegressor, got {type(model).__name__}.")
+    check_is_fitted(model, "posterior_")
+    sketch = model._sketch
+    if isinstance(sketch, AdditiveSketch):
+        raise InputError(
+            "Tuning for gaps needs a model whose columns act jointly, up to three, not a sum of "
+            "terms on lattices of their own."
+        )
+    rows = check_rows(model, X, y, sample_weight, reset=False).on(model.columns_)
+    start = model._last
+    standardised = (rows.y - model.target_offset_) / model.target_scale_
+    weighted = WeightedRows(rows.X.astype(np.float64), standardised, rows.weights)
+    masks = _checked(mirrored_gaps(weighted.X) if hidden is None else hidden, len(rows.X))
+    slots = learned_slots(start.kernel)
+    chosen = _tuned_terms(start.kernel, terms)
+    free = np.repeat([slot.primitive in chosen for slot in slots], [slot.size for slot in slots])
+    if not free.any():
+        raise InputError("All parameters of the terms to tune are fixed: name other `terms`.")
+
+    def lattice_for(kernel: Kernel) -> FrequencyLattice:
+        count, width = sketch.statistics.count, sketch.width
+        choice = choose_lattice(
+            kernel,
+            start.noise_variance,
+            count,
+            sketch.extent,
+            width,
+            model.wrap_tolerance,
+            max_modes=_MOST_MODES,
+        )
+        return choice.lattice
+
+    search = _Search(start.kernel, start.noise_variance, free, max_evaluations, max_seconds)
+    lattice, period = lattice_for(start.kernel), np.zeros(len(model.columns_))
+    threads = available_threads(model.n_jobs)
+    with one_thread():
+        # What has grown may want a longer period.
+        while np.any(lattice.period > _LONGER * period) and not search.exhausted:
+            gaps = [Gap(lattice, weighted, mask, sketch.mean, threads) for mask in masks]
+            search.run(gaps, lattice, sketch.width)
+            lattice, period = lattice_for(search.kernel), lattice.period
+    unit = search.variance_factor * variance_unit(model.target_scale_)
+    scale = float(np.sqrt(np.mean(model.target_scale_**2)))
+    return GapTuning(
+        search.kernel.scaled(unit).with_columns(dict(enumerate(model.columns_.tolist()))),
+        start.noise_variance * unit,
+        scale * search.errors[0],
+        scale * min(search.errors),
+        tuple(int(mask.sum()) for mask in masks),
+        len(search.errors),
+        search.converged,
+    )
+
+
+class _Search:
+    """Descent along the derivatives of the mean squared error at hidden rows."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        noise_variance: float,
+        free: NDArray[np.bool_],
+        max_evaluations: int,
+        max_seconds: float | None,
+    ) -> None:
+        self._form = kernel
+        self._slots = learned_slots(kernel)
+        self._free = np.flatnonzero(free)
+        self._left = max_evaluations
+        self._deadline = np.inf if max_seconds is None else time.monotonic() + max_seconds
+        self._progress = Progress()
+        self._best = np.append(pack(kernel, self._slots), np.log(noise_variance))
+        self._gaps: list[Gap] = []
+        self._scale = 1.0
+        #: The best common factor of all variances, where the error is least.
+        self.variance_factor = 1.0
+        #: Root mean squared errors in the order of evaluation.
+        self.errors: list[float] = []
+        self.converged = False
+
+    @property
+    def kernel(self) -> Kernel:
+        """The kernel of the least error."""
+        return unpack(self._form, self._slots, self._best[:-1])
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether evaluations or time have run out."""
+        out = self._left <= 0 or time.monotonic() > self._deadline
+        return bool(self.errors) and out
+
+    def run(self, gaps: list[Gap], lattice: FrequencyLattice, width: NDArray[np.float64]) -> None:
+        """Search from the best so far, as far as a lattice allows."""
+        self._gaps = gaps
+        kernel, slots = self.kernel, self._slots
+        lower, upper = parameter_limits(kernel, slots, lattice, width, _MOST_WRAPPED, _NOISE_FLOOR)
+        first = within_limits(kernel, slots, self._best, lower, upper, lattice)
+        self._best, least = first, np.inf
+
+        def evaluate(values: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+            nonlocal least
+            if self.exhausted:
+                raise _EnoughError
+            vector = first.copy()
+            vector[self._free] = values
+            square, gradient, factor = self._mean_square(vector)
+            if not np.isfinite(least):
+                self._scale = _FIRST_STEP / max(float(np.max(np.abs(gradient))), 1e-300)
+            if square < least:
+                self._best, self.variance_factor, least = vector, factor, square
+            self.errors.append(float(np.sqrt(square)))
+            self._progress.say(f"tuning for gaps: relative error {self.errors[-1]:.4f}")
+            return self._scale * square, self._scale * gradient
+
+        self.converged = False
+        try:
+            ended = scipy.optimize.minimize(
+                evaluate,
+                first[self._free],
+                jac=True,
+                method="L-BFGS-B",
+                bounds=list(zip(lower[self._free], upper[self._free], strict=True)),
+                options={"ftol": _LEAST_GAIN},
+            )
+            self.converged = bool(ended.success)
+        except _EnoughError:
+            pass
+        finally:
+            self._progress.done()
+
+    def _mean_square(self, vector: NDArray[np.float64]) -> tuple[float, NDArray[np.float64], float]:
+        """Return the mean squared error, its derivatives, and the best factor of all variances."""
+        self._left -= 1
+        parts = [gap.evaluate(self._form, vector) for gap in self._gaps]
+        count = sum(gap.count for gap in self._gaps)
+        gradient = np.sum([part.gradient for part in parts], axis=0)[self._free]
+        square = 2 * sum(part.value for part in parts) / count
+        factor = float(np.mean([part.variance_factor for part in parts]))
+        return square, 2 * gradient / count, factor
+
+
+class _EnoughError(Exception):
+    """Evaluations or time have run out."""
+
+
+def _checked(hidden: Sequence[ArrayLike], num_rows: int) -> list[NDArray[np.bool_]]:
+    """Return the masks that hide some rows and keep some."""
+    masks = [np.asarray(mask) for mask in hidden]
+    for mask in masks:
+        if mask.shape != (num_rows,) or mask.dtype != bool:
+            raise InputError(
+                f"Each of `hidden` must hold True or False for each of the {num_rows} rows, got "
+                f"an array of shape {mask.shape} and type {mask.dtype}."
+            )
+    useful = [m for m in masks if min(np.count_nonzero(m), np.count_nonzero(~m)) >= _FEWEST]
+    if not useful:
+        raise InputError(
+            "There are no gaps to learn from: hiding rows must leave out some and keep some, at "
+            f"least {_FEWEST} of each; give the rows to hide as `hidden`."
+        )
+    return useful
+
+
+def _tuned_terms(kernel: Kernel, terms: Sequence[int] | None) -> set[int]:
+    """Return the primitives to tune: those named, or the one of the longest lengthscale."""
+    primitives = [primitive for primitive, _ in kernel.primitives()]
+    if terms is not None:
+        wrong = [term for term in terms if not 0 <= term < len(primitives)]
+        if wrong or not terms:
+            raise InputError(
+                f"`terms` must name some of the kernel's {len(primitives)} terms, counted from 0, "
+                f"got {list(terms)}."
+            )
+        return set(terms)
+    lengths = [
+        float(np.exp(np.mean(np.log(own.parameters().get("lengthscale", 0.0) + 1e-300))))
+        for own in primitives
+    ]
+    return {int(np.argmax(lengths))}
