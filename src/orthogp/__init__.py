@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from orthogp.classifier import GPClassifier
+    from orthogp.drift import DriftRegressor
     from orthogp.errors import (
         FeatureError,
         FileError,
@@ -28,12 +29,14 @@ if TYPE_CHECKING:
     from orthogp.estimators import GPRegressor
     from orthogp.gap_tuning import GapTuning, mirrored_gaps, tune_for_gaps
     from orthogp.inference.stochastic_fit import TrainingSettings
+    from orthogp.row_gaps import RowGaps
     from orthogp.statistics import FourierStatistics, FrequencyLattice
     from orthogp.stochastic import StochasticGPRegressor
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "DriftRegressor",
     "FeatureError",
     "FileError",
     "FitWarning",
@@ -48,6 +51,7 @@ __all__ = [
     "OrthogpError",
     "OutOfDomainWarning",
     "PrecisionError",
+    "RowGaps",
     "StochasticGPRegressor",
     "TrainingSettings",
     "mirrored_gaps",
@@ -56,11 +60,13 @@ __all__ = [
 
 # Loaded when first asked for: `orthogp --help` should not wait for a compiler.
 _HOMES = {
+    "DriftRegressor": "drift",
     "FourierStatistics": "statistics",
     "FrequencyLattice": "statistics",
     "GPClassifier": "classifier",
     "GPRegressor": "estimators",
     "GapTuning": "gap_tuning",
+    "RowGaps": "row_gaps",
     "StochasticGPRegressor": "stochastic",
     "TrainingSettings": "inference.stochastic_fit",
     "mirrored_gaps": "gap_tuning",

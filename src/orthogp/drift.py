@@ -1,0 +1,219 @@
+r"""A Gaussian process with the effects of covariates: kriging with external drift.
+
+    y = f(x) + βᵀz(x) + noise
+
+with a flat prior for β. With K the covariance of y without the drift, and Z the covariates at the
+rows,
+
+    Cov(β) = (ZᵀK⁻¹Z)⁻¹,   β = Cov(β) ZᵀK⁻¹y
+    mean(x) = μ_y(x) + (z(x) − μ_z(x))ᵀβ
+    variance(x) = var f(x) + (z(x) − μ_z(x))ᵀ Cov(β) (z(x) − μ_z(x))
+
+where μ_y and μ_z are what the process alone predicts of the targets and of each covariate: one fit
+to all of them as targets. K⁻¹y is what it leaves of them, (y − μ_y)/s², at the rows.
+
+If a covariate is the share of a neighbourhood without rows (`RowGaps`), the model takes into
+account that rows may be missing for a reason: where they are then tells of the values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, Self, cast
+
+import numpy as np
+import scipy.linalg
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, RegressorMixin, clone
+from sklearn.utils.validation import check_is_fitted
+
+from orthogp.errors import InputError, check_finite
+from orthogp.estimators import GPRegressor
+from orthogp.inference.iterative_posterior import IterativePosterior
+from orthogp.row_gaps import GapShare, RowGaps
+from orthogp.validation import check_rows
+
+Covariates = Callable[[NDArray[np.float64]], ArrayLike]
+
+
+class Effects(NamedTuple):
+    """What covariates do.
+
+    Attributes
+    ----------
+    values : (q,)
+        β, in units of y for each unit of a covariate.
+    covariance : (q, q)
+    evidence_gain : float
+        ½ βᵀ Cov(β)⁻¹ β: how much larger the largest log p(y) is for them, in nats.
+    """
+
+    values: NDArray[np.float64]
+    covariance: NDArray[np.float64]
+    evidence_gain: float
+
+    @property
+    def standard_errors(self) -> NDArray[np.float64]:
+        """Of the values, (q,)."""
+        return np.sqrt(np.diag(self.covariance))
+
+
+class DriftRegressor(RegressorMixin, BaseEstimator):
+    """A GPRegressor plus effects of covariates.
+
+    Parameters
+    ----------
+    regressor : GPRegressor
+        Without the drift. Its hyperparameters are learned from y as it is.
+    drift : RowGaps or callable
+        Covariates as a function of X, (n, d) → (n, q); of several bandwidths the one of the largest
+        evidence is taken.
+
+    Attributes
+    ----------
+    effects_ : Effects
+    drift_ : callable
+        The covariates, of the bandwidth that was chosen.
+    regressor_ : GPRegressor
+        Fitted to y and the covariates as targets.
+    """
+
+    n_features_in_: int
+
+    def __init__(self, regressor: GPRegressor, drift: RowGaps | Covariates) -> None:
+        self.regressor = regressor
+        self.drift = drift
+
+    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+        """Fit to rows X (n, d) with targets y, (n,)."""
+        if not isinstance(self.regressor, GPRegressor):
+            raise InputError(f"A drift needs a GPRegressor, got {type(self.regressor).__name__}.")
+        rows = check_rows(self, X, y, sample_weight, reset=True)
+        if not rows.one_target:
+            raise InputError("A drift takes one target: y must be of shape (n,).")
+        known = rows.X.astype(np.float64)
+        choices, columns = self._choices(known)
+        targets = rows.y[:, 0].astype(np.float64)
+        # In units of y, so that solutions are as accurate for one as for the other.
+        shift, spread = columns.mean(axis=0), columns.std(axis=0)
+        if self.regressor.mean is None:
+            shift = np.zeros_like(shift)
+        if np.any(spread == 0):
+            raise InputError("A covariate is the same at all rows: it has no effect to be learned.")
+        scaled = (columns - shift) * (targets.std() or 1.0) / spread
+        together = np.column_stack([targets, scaled])
+        model = self._learned(X, targets, sample_weight).fit(X, together, sample_weight)
+        effects = self._effects(model, known, together, rows.weights, choices)
+        best = int(np.argmax([own.evidence_gain for own in effects]))
+        self.drift_, chosen = choices[best].covariates, choices[best].columns
+        self._scale = (targets.std() or 1.0) / spread[chosen]
+        self._shift, self._chosen = shift[chosen], chosen
+        self._scaled_effects = effects[best]
+        self.effects_ = Effects(
+            effects[best].values * self._scale,
+            effects[best].covariance * np.outer(self._scale, self._scale),
+            effects[best].evidence_gain,
+        )
+        self.regressor_ = model
+        return self
+
+    def predict(self, X: ArrayLike, return_std: bool = False, include_noise: bool = False) -> Any:
+        """Return the mean of f + βᵀz at the rows of X, and standard deviations if asked.
+
+        Parameters
+        ----------
+        include_noise : bool
+            For a new observation instead of the function itself.
+        """
+        check_is_fitted(self, "effects_")
+        both = self.regressor_.predict(X, return_std=return_std, include_noise=include_noise)
+        mean, deviation = both if return_std else (both, None)
+        z = _values(self.drift_, np.asarray(X, dtype=np.float64))
+        left = (z - self._shift) * self._scale - mean[:, 1:][:, self._chosen]
+        drifted = mean[:, 0] + left @ self._scaled_effects.values
+        if deviation is None:
+            return drifted
+        added = np.einsum("nq,qr,nr->n", left, self._scaled_effects.covariance, left)
+        return drifted, np.sqrt(deviation[:, 0] ** 2 + added)
+
+    def summary(self) -> str:
+        """Return the effects, and the model without them, in a page of text."""
+        check_is_fitted(self, "effects_")
+        effects = self.effects_
+        shown = ", ".join(
+            f"{value:.4g} ± {error:.2g}"
+            for value, error in zip(effects.values, effects.standard_errors, strict=True)
+        )
+        line = f"DriftRegressor: effects {shown}; evidence {effects.evidence_gain:,.1f} nats larger"
+        if isinstance(self.drift_, GapShare):
+            bandwidth = ", ".join(f"{h:.4g}" for h in self.drift_.bandwidth)
+            line += f"\n  of the share without rows, bandwidth [{bandwidth}]"
+        return f"{line}\n{self.regressor_.summary()}"
+
+    def _choices(self, X: NDArray[np.float64]) -> tuple[list[_Choice], NDArray[np.float64]]:
+        """Return which covariates there are to choose from, and all of their columns."""
+        if isinstance(self.drift, RowGaps):
+            shares = self.drift.of(X)
+            choices = [_Choice(own, np.array([i])) for i, own in enumerate(shares)]
+            return choices, np.concatenate([own.at_rows(X) for own in shares], axis=1)
+        columns = _values(self.drift, X)
+        return [_Choice(self.drift, np.arange(columns.shape[1]))], columns
+
+    def _learned(
+        self, X: ArrayLike, y: NDArray[np.float64], sample_weight: ArrayLike | None
+    ) -> GPRegressor:
+        """Return a regressor to be fitted with the hyperparameters that y alone teaches."""
+        own: Any = clone(self.regressor)
+        if own.learn or isinstance(own.kernel, str):
+            # From here on a kernel in units of y, the same for all targets.
+            own.fit(X, y, sample_weight)
+            fixed = {"kernel": own.kernel_, "noise_variance": own.noise_variance_, "learn": False}
+            own = cast(Any, clone(own)).set_params(**fixed)
+        return own
+
+    def _effects(
+        self,
+        model: GPRegressor,
+        X: NDArray[np.float64],
+        together: NDArray[np.float64],
+        weights: NDArray[np.float64] | None,
+        choices: list[_Choice],
+    ) -> list[Effects]:
+        """Return what each choice of covariates does, the columns scaled as the targets are."""
+        posterior = model.posterior_
+        noise = posterior.noise_variance
+        if isinstance(posterior, IterativePosterior):
+            noise += posterior.residual
+        left = (together - model.predict(X)) / (noise * float(model.target_scale_[0]) ** 2)
+        if weights is not None:
+            left *= weights[:, None]
+        products = (together - model.target_offset_).T @ left
+        products = (products + products.T) / 2
+        effects = []
+        for choice in choices:
+            columns = 1 + choice.columns
+            precision = scipy.linalg.cho_factor(products[np.ix_(columns, columns)], lower=True)
+            covariance = scipy.linalg.cho_solve(precision, np.eye(len(columns)))
+            values = covariance @ products[columns, 0]
+            effects.append(Effects(values, covariance, 0.5 * float(values @ products[columns, 0])))
+        return effects
+
+
+class _Choice(NamedTuple):
+    """Covariates, and which of all columns are theirs."""
+
+    covariates: GapShare | Covariates
+    columns: NDArray[np.int64]
+
+
+def _values(covariates: GapShare | Covariates, X: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return covariates at the rows of X, (n, q)."""
+    values = np.asarray(covariates(X), dtype=np.float64)
+    values = values.reshape(len(values), -1) if values.ndim else values
+    if values.ndim != 2 or len(values) != len(X) or values.shape[1] == 0:
+        raise InputError(
+            f"The drift must give one row of covariates for each of {len(X)} rows of X, got shape "
+            f"{values.shape}."
+        )
+    check_finite(values, "drift")
+    return values
