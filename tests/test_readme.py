@@ -35,6 +35,15 @@ def test_classifier_prints_what_the_page_shows():
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("example", [0, 1], ids=["drift", "tuning"])
+def test_examples_of_gaps_print_what_the_page_shows(example):
+    text = (ROOT / "docs" / "gaps.md").read_text(encoding="utf-8")
+    pairs = re.findall(r"```python\n(.*?)```\n\n```text\n(.*?)```", text, re.DOTALL)
+    assert len(pairs) == 2
+    check(*pairs[example], "docs/gaps.md")
+
+
+@pytest.mark.slow
 def test_commands_print_what_the_page_shows(tmp_path, monkeypatch):
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     (shown,) = re.findall(r"```console\n(.*?)```", text, re.DOTALL)
