@@ -94,3 +94,17 @@ def test_draws_of_single_precision_stay_so():
         assert draws.modes.dtype == np.complex64
         assert draws.companions is not None
         assert draws.companions.dtype == np.float32
+
+
+@pytest.mark.parametrize("precision", [np.float32, np.float64])
+def test_draws_of_more_vectors_than_are_kept_are_the_same(precision):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(0, 1, (500, 2))
+    lattice = FrequencyLattice.for_domain(np.zeros(2), np.ones(2), period=1.3, extent=15)
+    statistics = FourierStatistics.from_data(lattice, X, np.zeros(500))
+    model = Model.build(DataDensity(statistics), MeanPrior(1.0), Matern12(1.0, 0.2), 0.01)
+    noise = model.preconditioner.noise(rng, 3, precision)
+    all_kept = draws_of(model, noise, DRAW_TOLERANCE)
+    made_again = draws_of(model, noise, DRAW_TOLERANCE, most_vectors=4)
+    assert np.abs(all_kept.modes).max() > 0.5
+    np.testing.assert_array_equal(all_kept.modes, made_again.modes)

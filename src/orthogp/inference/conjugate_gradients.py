@@ -11,6 +11,7 @@ from the iteration itself: ‖e_k‖²_B = Σ_{j ≥ k} α_j ⟨r_j, P⁻¹r_j�
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -20,6 +21,9 @@ from orthogp.inference.lattice_system import LatticeSystem
 
 # Terms of the sum above that are awaited before the error is believed.
 _DELAY = 3
+
+
+Observer = Callable[[NDArray[np.int64], NDArray[np.complexfloating]], None]
 
 
 class Preconditioner(Protocol):
@@ -58,8 +62,6 @@ class Solution(NamedTuple):
         Whether the deadline ended it.
     steps, ratios : (iterations, batch)
         α_k and β_k, which give the tridiagonal matrix of the Lanczos process.
-    basis : list of (batch, …)
-        P⁻¹ r_k, if asked for.
     norms : (iterations + 1, batch)
         ⟨r_k, P⁻¹r_k⟩.
     """
@@ -73,7 +75,6 @@ class Solution(NamedTuple):
     steps: NDArray[np.float64]
     ratios: NDArray[np.float64]
     norms: NDArray[np.float64]
-    basis: list[NDArray[np.complex128]]
 
 
 def solve(
@@ -85,7 +86,7 @@ def solve(
     start: NDArray[np.complex128] | None = None,
     max_iterations: int = 500,
     deadline: float | None = None,
-    keep_basis: bool = False,
+    observe: Observer | None = None,
 ) -> Solution:
     """Return B⁻¹ b for each b of a batch.
 
@@ -98,13 +99,17 @@ def solve(
         Where to begin, such as the solution for other hyperparameters.
     deadline : float, optional
         `time.monotonic()` at which to stop.
+    observe : callable, optional
+        Given which right-hand sides are still worked on, (a,), and their P⁻¹ r_k, (a, …), for k = 0
+        and on.
     """
     inner, batch = system.grid.inner, len(right)
     goal = np.broadcast_to(np.square(tolerance), (batch,))
     x = np.zeros_like(right) if start is None else start.copy()
     residual = right.copy() if start is None else right - system.apply(x)
     direction = preconditioner.solve(residual)
-    basis = [direction.copy()] if keep_basis else []
+    if observe is not None:
+        observe(np.arange(batch), direction.copy())
     norm = inner(residual, direction)
     steps, ratios, norms = [], [], [norm]
     error = np.where(norm > 0, np.inf, 0.0)
@@ -133,10 +138,8 @@ def solve(
         steps.append(_spread(step, active, batch))
         ratios.append(_spread(ratio, active, batch))
         norms.append(_spread(new, active, batch))
-        if keep_basis:
-            full = np.zeros_like(right)
-            full[active] = conditioned
-            basis.append(full)
+        if observe is not None:
+            observe(active, conditioned)
         norm = new
         k += 1
         if k >= 2 * _DELAY:
@@ -162,7 +165,6 @@ def solve(
         steps=np.array(steps) if steps else np.empty(shape),
         ratios=np.array(ratios) if ratios else np.empty(shape),
         norms=np.array(norms),
-        basis=basis,
     )
 
 

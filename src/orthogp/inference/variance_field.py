@@ -33,7 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter, map_coordinates, spline_filter
 
-from orthogp.inference.conjugate_gradients import solve
+from orthogp.inference.conjugate_gradients import Solution, solve
 from orthogp.inference.iterative import PROBE_TOLERANCE, tridiagonal_eigen
 from orthogp.inference.lattice_model import Model
 from orthogp.inference.mode_grid import Precision
@@ -93,15 +93,16 @@ def draw_modes(
     precision : type
         In single precision (np.float32) it takes two thirds of the time.
     """
-    grid = model.system.grid
     bytes_each = 2 * np.dtype(precision).itemsize
-    one = bytes_each * int(np.prod(grid.shape)) * model.preconditioner.expected_iterations
+    one = bytes_each * int(np.prod(model.system.grid.shape))
+    vectors = model.preconditioner.expected_iterations
     bytes_at_once = _BATCH_BYTES if max_memory is None else min(_BATCH_BYTES, max_memory / 3)
-    batch = int(np.clip(bytes_at_once // one, 1, _MOST_AT_ONCE))
+    batch = int(np.clip(bytes_at_once // (one * vectors), 1, _MOST_AT_ONCE))
+    vectors = max(vectors, int(bytes_at_once // (one * batch)))
     parts = []
     for first in range(0, num_draws, batch):
         noise = model.preconditioner.noise(rng, min(batch, num_draws - first), precision)
-        parts.append(draws_of(model, noise, tolerance))
+        parts.append(draws_of(model, noise, tolerance, vectors))
     return Draws.joined(parts)
 
 
@@ -116,27 +117,54 @@ def ample_precision(model: Model) -> Precision:
     return np.float32 if rounding < _NEGLIGIBLE else np.float64
 
 
-def draws_of(model: Model, noise: PreconditionerNoise, tolerance: float) -> Draws:
-    """Return what noise makes of the posterior, in the precision of the noise."""
+def draws_of(
+    model: Model, noise: PreconditionerNoise, tolerance: float, most_vectors: int = 1000
+) -> Draws:
+    """Return what noise makes of the posterior, in the precision of the noise.
+
+    A draw is a combination of the Lanczos vectors whose weights are known at the end. Up to so many
+    vectors are kept until then; more are made once again.
+    """
     right = model.preconditioner.sample(noise)
     norm = np.sqrt(max(model.determined, 1.0))
-    solution = solve(
-        model.system,
-        model.preconditioner,
-        right,
-        tolerance=tolerance * norm * min(norm / np.sqrt(_MANY_MODES), 1.0),
-        keep_basis=True,
-    )
+    accuracy = tolerance * norm * min(norm / np.sqrt(_MANY_MODES), 1.0)
+    kept: list[tuple[NDArray[np.int64], NDArray]] = []
+    seen = 0
+
+    def keep(active: NDArray[np.int64], vectors: NDArray) -> None:
+        nonlocal seen
+        seen += 1
+        if seen <= most_vectors:
+            kept.append((active, vectors))
+        else:
+            kept.clear()
+
+    solution = solve(model.system, model.preconditioner, right, tolerance=accuracy, observe=keep)
+    weights = _lanczos_weights(solution, len(right)).astype(right.real.dtype)
     modes = np.zeros_like(right)
-    for i in range(len(right)):
+    position = iter(range(len(weights)))
+
+    def combine(active: NDArray[np.int64], vectors: NDArray) -> None:
+        own = weights[next(position), active]
+        modes[active] += own.reshape(-1, *(1,) * (modes.ndim - 1)) * vectors
+
+    if seen <= most_vectors:
+        for active, vectors in kept:
+            combine(active, vectors)
+    else:
+        solve(model.system, model.preconditioner, right, tolerance=accuracy, observe=combine)
+    return Draws(modes, model.preconditioner.companions(noise), solution.converged)
+
+
+def _lanczos_weights(solution: Solution, num_draws: int) -> NDArray[np.float64]:
+    """Return how much of each vector P⁻¹r_k a draw has, (vectors, draws)."""
+    out = np.zeros((len(solution.norms), num_draws))
+    for i in range(num_draws):
         values, vectors = tridiagonal_eigen(solution, i)
         weights = vectors @ (vectors[0] / np.sqrt(values))
         scale = np.sqrt(solution.norms[0, i] / solution.norms[: len(weights), i])
-        signs = (-1.0) ** np.arange(len(weights))
-        # As Python's numbers, which leave the precision of arrays alone.
-        for weight, vector in zip((weights * scale * signs).tolist(), solution.basis, strict=False):
-            modes[i] += weight * vector[i]
-    return Draws(modes, model.preconditioner.companions(noise), solution.converged)
+        out[: len(weights), i] = weights * scale * (-1.0) ** np.arange(len(weights))
+    return out
 
 
 @dataclass(frozen=True)
