@@ -1,6 +1,6 @@
 """Real fields: how well and how fast many features predict, and what the preconditioner saves.
 
-    python benchmarks/fields.py FOLDER [--only NAME ...] [--json results.json]
+    python benchmarks/fields.py FOLDER [--only NAME ...] [--json results.json] [--compiled CACHE]
 
 FOLDER holds the data sets (npz files with X and y); those that are missing are left out. Every fit
 learns all hyperparameters from the training rows, in a process of its own; kernels were chosen on
@@ -35,6 +35,7 @@ from orthogp import (  # noqa: E402
     FrequencyLattice,
     GPRegressor,
     RowGaps,
+    keep_compiled,
 )
 from orthogp.features import MeanPrior  # noqa: E402
 from orthogp.inference.conjugate_gradients import Diagonal, solve  # noqa: E402
@@ -150,8 +151,11 @@ def main() -> int:
     parser.add_argument("folder", type=Path, nargs="?", help="the folder with the data sets")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="some of the rows only")
     parser.add_argument("--json", type=Path, help="write the rows there as well")
+    parser.add_argument("--compiled", type=Path, help="keep compiled functions in that folder")
     parser.add_argument("--child", nargs=2, metavar=("NAME", "OUT"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    if arguments.compiled:
+        keep_compiled(arguments.compiled)
     if arguments.child:
         name, out = arguments.child
         Path(out).write_text(json.dumps(measure(FIELDS[name], arguments.folder)))
@@ -162,7 +166,7 @@ def main() -> int:
         if arguments.folder is None or not (arguments.folder / f"{name}.npz").exists():
             print(f"{name}: no such file in {arguments.folder}; left out")
             continue
-        row = in_child(name, arguments.folder)
+        row = in_child(name, arguments.folder, arguments.compiled)
         rows.append({"name": name, **row})
         missed += report(name, row)
     tables = {"solvers": solver_rows, "rows": rows_rows, "noise": noise_rows}
@@ -174,11 +178,12 @@ def main() -> int:
     return int(missed > 0)
 
 
-def in_child(name: str, folder: Path) -> dict[str, float]:
+def in_child(name: str, folder: Path, compiled: Path | None) -> dict[str, float]:
     """Return the measures of a fit in a new process, its largest memory included."""
     with tempfile.TemporaryDirectory() as directory:
         out = Path(directory) / "row.json"
         command = [sys.executable, __file__, str(folder), "--child", name, str(out)]
+        command += ["--compiled", str(compiled)] if compiled else []
         subprocess.run(command, check=True)
         return json.loads(out.read_text())
 

@@ -137,6 +137,7 @@ def test_finufft_is_used_at_all() -> None:
 
 def test_public_names_are_these() -> None:
     assert sorted(orthogp.__all__) == [
+        "DriftRegressor",
         "FeatureError",
         "FileError",
         "FitWarning",
@@ -144,14 +145,19 @@ def test_public_names_are_these() -> None:
         "FrequencyLattice",
         "GPClassifier",
         "GPRegressor",
+        "GapTuning",
         "InputError",
         "KernelError",
         "LatticeMismatchError",
         "OrthogpError",
         "OutOfDomainWarning",
         "PrecisionError",
+        "RowGaps",
         "StochasticGPRegressor",
         "TrainingSettings",
+        "keep_compiled",
+        "mirrored_gaps",
+        "tune_for_gaps",
     ]
     for name in orthogp.__all__:
         assert hasattr(orthogp, name)

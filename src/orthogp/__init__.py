@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from orthogp.classifier import GPClassifier
+    from orthogp.compiled import keep_compiled
     from orthogp.drift import DriftRegressor
     from orthogp.errors import (
         FeatureError,
@@ -54,6 +55,7 @@ __all__ = [
     "RowGaps",
     "StochasticGPRegressor",
     "TrainingSettings",
+    "keep_compiled",
     "mirrored_gaps",
     "tune_for_gaps",
 ]
@@ -69,6 +71,7 @@ _HOMES = {
     "RowGaps": "row_gaps",
     "StochasticGPRegressor": "stochastic",
     "TrainingSettings": "inference.stochastic_fit",
+    "keep_compiled": "compiled",
     "mirrored_gaps": "gap_tuning",
     "tune_for_gaps": "gap_tuning",
 }
