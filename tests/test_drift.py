@@ -6,6 +6,7 @@ import pickle
 from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.stats import norm
 
@@ -38,7 +39,7 @@ def test_the_share_without_rows_is_the_sum_over_all_pairs(num_dims):
         expected = brute_share(X, share.bandwidth, places, 0)
         np.testing.assert_allclose(share(places)[:, 0], expected, atol=2e-3)
         expected = brute_share(X, share.bandwidth, X, 1)
-        np.testing.assert_allclose(share.at_rows(X)[:, 0], expected, atol=2e-3)
+        np.testing.assert_allclose(share(X)[:, 0], expected, atol=2e-3)
 
 
 def test_the_share_is_one_far_inside_a_gap_and_near_zero_among_rows_and_at_the_border():
@@ -52,16 +53,34 @@ def test_the_share_is_one_far_inside_a_gap_and_near_zero_among_rows_and_at_the_b
     assert np.all(found[1:] < 0.1)
 
 
-def test_at_rows_nothing_depends_on_the_row_itself():
-    rng = np.random.default_rng(1)
-    X = rng.uniform(0, 1, (300, 2))
-    (share,) = RowGaps((2.0,)).of(X)
-    i = 17
-    others = np.delete(X, i, axis=0)
-    density = np.prod(norm.pdf((X[i] - others) / share.bandwidth) / share.bandwidth, axis=1).sum()
-    everything = np.prod(norm.pdf((X[i] - X) / share.bandwidth) / share.bandwidth, axis=1).sum()
-    at_row, as_place = share.at_rows(X)[i, 0], share(X)[i, 0]
-    assert (1 - at_row) / (1 - as_place) == pytest.approx(density / everything, rel=1e-3)
+def test_the_share_at_a_row_is_that_beside_it_were_it_not_there():
+    side = np.arange(20.0)
+    X = np.stack(np.meshgrid(side, side, indexing="ij"), axis=-1).reshape(-1, 2)
+    X = X[np.any(np.abs(X - 6) > 2, axis=1)]
+    i = int(np.flatnonzero(np.all(X == [9, 6], axis=1))[0])
+    with_row, without = (RowGaps((2.0,)).of(own)[0] for own in (X, np.delete(X, i, axis=0)))
+    assert with_row(X[i : i + 1])[0, 0] == pytest.approx(without(X[i : i + 1])[0, 0], abs=0.01)
+    assert with_row(X[i : i + 1] + 1e-9)[0, 0] < with_row(X[i : i + 1])[0, 0] - 0.02
+
+
+def test_predictions_at_the_rows_are_the_fitted_ones():
+    X, y, _, _ = hidden_for_a_reason()
+    regressor = GPRegressor(Matern12(6.0, [8.0, 8.0]), noise_variance=0.01, learn=False)
+    model = DriftRegressor(regressor, RowGaps((1.0,))).fit(X, y)
+    residual = y - model.predict(X)
+    assert abs(residual.mean()) < 0.005
+    assert np.sqrt(np.mean(residual**2)) < 0.1
+
+
+def test_rows_of_weight_zero_are_as_good_as_absent():
+    X, y, hidden, truth = hidden_for_a_reason()
+    settings = {"noise_variance": 0.02, "learn": False}
+    regressor = GPRegressor(Matern12(6.0, [8.0, 8.0]), **settings)
+    absent = DriftRegressor(regressor, RowGaps((2.0,))).fit(X, y)
+    both, values = np.concatenate([X, hidden]), np.concatenate([y, truth])
+    weights = np.repeat([1.0, 0.0], [len(X), len(hidden)])
+    unused = DriftRegressor(regressor, RowGaps((2.0,))).fit(both, values, weights)
+    assert unused.effects_.values[0] == pytest.approx(absent.effects_.values[0], rel=0.02)
 
 
 def drifting(seed=0, num_rows=350, effect=4.0):
@@ -223,11 +242,30 @@ def test_models_by_name_learn_and_survive_pickling():
     np.testing.assert_array_equal(again.predict(X[:5]), share.predict(X[:5]))
 
 
+def test_gaps_are_looked_for_in_the_columns_of_the_kernel():
+    X, y, hidden, _ = hidden_for_a_reason()
+    rng = np.random.default_rng(0)
+    kernel = Matern12(6.0, [8.0, 8.0])
+    settings = {"noise_variance": 0.02, "learn": False}
+    plain = DriftRegressor(GPRegressor(kernel, **settings), RowGaps((2.0,))).fit(X, y)
+    wide, there = (
+        np.c_[np.ones(len(at)), at[:, 1], rng.normal(size=len(at)), at[:, 0]] for at in (X, hidden)
+    )
+    frame = pd.DataFrame(wide, columns=["constant", "north", "noise", "east"])
+    among = DriftRegressor(GPRegressor(kernel.on(3, 1), **settings), RowGaps((2.0,))).fit(frame, y)
+    assert among.columns_.tolist() == [1, 3]
+    np.testing.assert_allclose(among.effects_.values, plain.effects_.values, rtol=1e-3)
+    there = pd.DataFrame(there, columns=frame.columns)
+    # Of equal masses, other modes may be left out where the columns are in another order.
+    np.testing.assert_allclose(among.predict(there), plain.predict(hidden), atol=0.05)
+
+
 @pytest.mark.parametrize(
     ("drift", "message"),
     [
         (lambda X: X[:3], "one row of covariates for each"),
-        (lambda X: np.ones(len(X)), "same at all rows"),
+        (lambda X: np.full(len(X), 0.1), "same at all rows"),
+        (lambda X: np.c_[X[:, 0] ** 2, X[:, 0] ** 2], "say the same as each other"),
         (lambda X: np.where(X[:, :1] > 0.5, np.nan, 1.0), "drift"),
     ],
 )
@@ -247,3 +285,10 @@ def test_other_models_targets_and_bandwidths_are_refused():
         RowGaps((1.0, -2.0))
     with pytest.raises(InputError, match="column 1 is constant"):
         RowGaps().of(X * [1.0, 0.0])
+    with pytest.raises(InputError, match="up to 3 columns"):
+        RowGaps().of(np.c_[X, X])
+    with pytest.raises(InputError, match="no gaps that their neighbourhoods"):
+        RowGaps((0.01,)).of(X)
+    with pytest.raises(InputError, match="no gaps that their neighbourhoods"):
+        RowGaps((2.0,)).of(np.linspace(0, 1, 200)[:, None])
+    assert repr(RowGaps((2.0,))) == "RowGaps((2.0,))"

@@ -482,3 +482,12 @@ def test_seasons_are_not_taken_for_noise() -> None:
     y = y + 0.3 * np.random.default_rng(0).standard_normal(len(t))
     model = GPRegressor("rbf").fit(t[:, None], y)
     assert np.sqrt(model.noise_variance_) == pytest.approx(0.3, rel=0.1)
+
+
+def test_a_lattice_without_more_modes_ends_the_growth_of_features():
+    # Fewer modes than a certificate asks for, and than the sums have without a shorter period.
+    rng = np.random.default_rng(6)
+    X = rng.uniform(0, 1, (500, 2))
+    y = np.sin(9 * X[:, 0]) + rng.standard_normal(500)
+    model = GPRegressor("matern32", noise_variance=0.01, learn=False).fit(X, y)
+    assert 500 < model.num_features_ <= 2000

@@ -167,10 +167,8 @@ def test_bad_options_are_refused_in_one_sentence(options, message):
         tune_for_gaps(model, X, y, **options)
 
 
-def test_other_models_and_fixed_kernels_are_refused():
-    rng = np.random.default_rng(0)
-    X = rng.uniform(0, 1, (200, 2))
-    y = X.sum(axis=1)
+def test_other_models_targets_and_fixed_kernels_are_refused():
+    X, y = smooth_field(6, 500)
     additive = GPRegressor("additive-matern32", max_seconds=5).fit(X, y)
     with pytest.raises(InputError, match="columns act jointly"):
         tune_for_gaps(additive, X, y)
@@ -178,5 +176,50 @@ def test_other_models_and_fixed_kernels_are_refused():
     model = GPRegressor(fixed, noise_variance=0.01, learn=False).fit(X, y)
     with pytest.raises(InputError, match="are fixed"):
         tune_for_gaps(model, X, y)
+    with pytest.raises(InputError, match="must have 1 columns as before"):
+        tune_for_gaps(model, X, np.c_[y, y])
+    two = GPRegressor("matern32", noise_variance=0.01, learn=False).fit(X, np.c_[y, 9 * y])
+    with pytest.raises(InputError, match="same units"):
+        tune_for_gaps(two, X, np.c_[y, 9 * y])
     with pytest.raises(InputError, match="takes a GPRegressor, got GPClassifier"):
         tune_for_gaps(GPClassifier(), X, y > 1)
+
+
+def test_weights_that_are_precisions_scale_with_the_noise():
+    X, y = smooth_field(7, 600)
+    kernel, tuned = Matern32(20.0, [0.2, 0.2]), []
+    for weight in (1.0, 100.0):
+        model = GPRegressor(
+            kernel,
+            noise_variance=0.06 * weight,
+            learn=False,
+            weights="precisions",
+            solver="iterative",
+        )
+        w = np.full(len(X), weight)
+        tuned.append(tune_for_gaps(model.fit(X, y, w), X, y, w, max_evaluations=3))
+    # The lattices differ, which know the sum of the weights; counted as rows they would make
+    # variances a hundredth.
+    variances = [float(own.kernel.parameters()["variance"]) for own in tuned]
+    assert variances[1] == pytest.approx(variances[0], rel=0.2)
+    assert tuned[1].noise_variance == pytest.approx(100 * tuned[0].noise_variance, rel=0.2)
+
+
+def test_rows_of_weight_zero_are_as_good_as_absent():
+    X, y = smooth_field(8, 600)
+    used = np.arange(len(X)) % 5 > 0
+    model = GPRegressor(Matern32(20.0, [0.2, 0.2]), noise_variance=0.06, learn=False)
+    model.fit(X, y, used.astype(float))
+    weighted = tune_for_gaps(model, X, y, used.astype(float), max_evaluations=2)
+    absent = tune_for_gaps(model, X[used], y[used], max_evaluations=2)
+    assert weighted.num_hidden == absent.num_hidden
+    assert weighted.rmse_before == pytest.approx(absent.rmse_before, rel=1e-6)
+
+
+def test_a_fixed_variance_stays():
+    X, y = smooth_field(9, 600)
+    kernel = Matern32(20.0, [0.1, 0.1]).fix("variance")
+    model = GPRegressor(kernel, noise_variance=0.06, learn=False, solver="iterative").fit(X, y)
+    tuned = tune_for_gaps(model, X, y, max_evaluations=3)
+    assert float(tuned.kernel.parameters()["variance"]) == pytest.approx(20.0)
+    assert tuned.noise_variance == pytest.approx(0.06)

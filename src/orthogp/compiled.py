@@ -31,7 +31,8 @@ def keep_compiled(folder: str | Path | None = None) -> Path:
         raise InputError(
             f"Compiled functions cannot be kept in {path}: {error.strerror or error}."
         ) from error
-    jax.config.update("jax_compilation_cache_dir", str(path.absolute()))
+    path = path.absolute()
+    jax.config.update("jax_compilation_cache_dir", str(path))
     # However little: JAX would keep only what takes a second.
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)

@@ -27,11 +27,15 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, RegressorMixin, clone
 from sklearn.utils.validation import check_is_fitted
 
+from orthogp.beginnings import choose_model
 from orthogp.errors import InputError, check_finite
 from orthogp.estimators import GPRegressor
 from orthogp.inference.iterative_posterior import IterativePosterior
 from orthogp.row_gaps import GapShare, RowGaps
 from orthogp.validation import check_rows
+
+# Differences below this, relative, are rounding.
+_ROUNDING = 1e-8
 
 Covariates = Callable[[NDArray[np.float64]], ArrayLike]
 
@@ -72,6 +76,8 @@ class DriftRegressor(RegressorMixin, BaseEstimator):
     Attributes
     ----------
     effects_ : Effects
+    columns_ : (d,)
+        The columns of X that the kernel acts on, and that gaps are looked for in.
     drift_ : callable
         The covariates, of the bandwidth that was chosen.
     regressor_ : GPRegressor
@@ -92,18 +98,19 @@ class DriftRegressor(RegressorMixin, BaseEstimator):
         if not rows.one_target:
             raise InputError("A drift takes one target: y must be of shape (n,).")
         known = rows.X.astype(np.float64)
-        choices, columns = self._choices(known)
+        kernel, features = self.regressor.kernel, self.regressor.features
+        self.columns_ = choose_model(kernel, features, known.shape[1]).columns
+        choices, columns = self._choices(known, rows.weights)
         targets = rows.y[:, 0].astype(np.float64)
         # In units of y, so that solutions are as accurate for one as for the other.
-        shift, spread = columns.mean(axis=0), columns.std(axis=0)
-        if self.regressor.mean is None:
-            shift = np.zeros_like(shift)
-        if np.any(spread == 0):
+        shift = columns.mean(axis=0) if self.regressor.mean is not None else 0 * columns[0]
+        spread = np.sqrt(np.mean((columns - shift) ** 2, axis=0))
+        if np.any(spread <= _ROUNDING * np.max(np.abs(columns), axis=0)):
             raise InputError("A covariate is the same at all rows: it has no effect to be learned.")
         scaled = (columns - shift) * (targets.std() or 1.0) / spread
         together = np.column_stack([targets, scaled])
         model = self._learned(X, targets, sample_weight).fit(X, together, sample_weight)
-        effects = self._effects(model, known, together, rows.weights, choices)
+        effects = self._effects(model, X, together, rows.weights, choices)
         best = int(np.argmax([own.evidence_gain for own in effects]))
         self.drift_, chosen = choices[best].covariates, choices[best].columns
         self._scale = (targets.std() or 1.0) / spread[chosen]
@@ -128,7 +135,7 @@ class DriftRegressor(RegressorMixin, BaseEstimator):
         check_is_fitted(self, "effects_")
         both = self.regressor_.predict(X, return_std=return_std, include_noise=include_noise)
         mean, deviation = both if return_std else (both, None)
-        z = _values(self.drift_, np.asarray(X, dtype=np.float64))
+        z = self._covariates(self.drift_, np.asarray(X, dtype=np.float64))
         left = (z - self._shift) * self._scale - mean[:, 1:][:, self._chosen]
         drifted = mean[:, 0] + left @ self._scaled_effects.values
         if deviation is None:
@@ -150,14 +157,33 @@ class DriftRegressor(RegressorMixin, BaseEstimator):
             line += f"\n  of the share without rows, bandwidth [{bandwidth}]"
         return f"{line}\n{self.regressor_.summary()}"
 
-    def _choices(self, X: NDArray[np.float64]) -> tuple[list[_Choice], NDArray[np.float64]]:
+    def _choices(
+        self, X: NDArray[np.float64], weights: NDArray[np.float64] | None
+    ) -> tuple[list[_Choice], NDArray[np.float64]]:
         """Return which covariates there are to choose from, and all of their columns."""
         if isinstance(self.drift, RowGaps):
-            shares = self.drift.of(X)
+            X = X[:, self.columns_]
+            shares = self.drift.of(X if weights is None else X[weights > 0])
             choices = [_Choice(own, np.array([i])) for i, own in enumerate(shares)]
-            return choices, np.concatenate([own.at_rows(X) for own in shares], axis=1)
-        columns = _values(self.drift, X)
+            return choices, np.concatenate([own(X) for own in shares], axis=1)
+        columns = self._covariates(self.drift, X)
         return [_Choice(self.drift, np.arange(columns.shape[1]))], columns
+
+    def _covariates(
+        self, covariates: GapShare | Covariates, X: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        """Return covariates at the rows of X, (n, q)."""
+        # Gaps are between places, and places are what the kernel sees.
+        X = X[:, self.columns_] if isinstance(covariates, GapShare) else X
+        values = np.asarray(covariates(X), dtype=np.float64)
+        values = values.reshape(len(values), -1) if values.ndim else values
+        if values.ndim != 2 or len(values) != len(X) or values.shape[1] == 0:
+            raise InputError(
+                f"The drift must give one row of covariates for each of {len(X)} rows of X, got "
+                f"shape {values.shape}."
+            )
+        check_finite(values, "drift")
+        return values
 
     def _learned(
         self, X: ArrayLike, y: NDArray[np.float64], sample_weight: ArrayLike | None
@@ -174,7 +200,7 @@ class DriftRegressor(RegressorMixin, BaseEstimator):
     def _effects(
         self,
         model: GPRegressor,
-        X: NDArray[np.float64],
+        X: ArrayLike,
         together: NDArray[np.float64],
         weights: NDArray[np.float64] | None,
         choices: list[_Choice],
@@ -192,8 +218,11 @@ class DriftRegressor(RegressorMixin, BaseEstimator):
         effects = []
         for choice in choices:
             columns = 1 + choice.columns
-            precision = scipy.linalg.cho_factor(products[np.ix_(columns, columns)], lower=True)
-            covariance = scipy.linalg.cho_solve(precision, np.eye(len(columns)))
+            precision = products[np.ix_(columns, columns)]
+            lengths = np.sqrt(np.maximum(np.diag(precision), 1e-300))
+            if np.linalg.eigvalsh(precision / np.outer(lengths, lengths))[0] < _ROUNDING:
+                raise InputError("Covariates say the same as each other: leave some of them out.")
+            covariance = scipy.linalg.inv(precision)
             values = covariance @ products[columns, 0]
             effects.append(Effects(values, covariance, 0.5 * float(values @ products[columns, 0])))
         return effects
@@ -204,16 +233,3 @@ class _Choice(NamedTuple):
 
     covariates: GapShare | Covariates
     columns: NDArray[np.int64]
-
-
-def _values(covariates: GapShare | Covariates, X: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return covariates at the rows of X, (n, q)."""
-    values = np.asarray(covariates(X), dtype=np.float64)
-    values = values.reshape(len(values), -1) if values.ndim else values
-    if values.ndim != 2 or len(values) != len(X) or values.shape[1] == 0:
-        raise InputError(
-            f"The drift must give one row of covariates for each of {len(X)} rows of X, got shape "
-            f"{values.shape}."
-        )
-    check_finite(values, "drift")
-    return values

@@ -20,9 +20,10 @@ from scipy.spatial import KDTree
 from sklearn.utils.validation import check_is_fitted
 
 from orthogp.additive_sketch import AdditiveSketch
-from orthogp.errors import InputError
+from orthogp.errors import InputError, check_finite
 from orthogp.estimators import GPRegressor, variance_unit
 from orthogp.inference.gap_errors import Gap, WeightedRows
+from orthogp.inference.iterative import scale_entries
 from orthogp.inference.lattice_choice import choose_lattice
 from orthogp.inference.limits import parameter_limits, within_limits
 from orthogp.inference.parameters import learned_slots, pack, unpack
@@ -79,6 +80,9 @@ def mirrored_gaps(X: ArrayLike) -> list[NDArray[np.bool_]]:
     are from their neighbour.
     """
     X = np.asarray(X, dtype=np.float64)
+    if X.ndim != 2:
+        raise InputError(f"X must be of shape (n, d), got {X.shape}.")
+    check_finite(X, "X")
     lower, upper = X.min(axis=0), X.max(axis=0)
     scaled = (X - lower) / np.where(upper > lower, upper - lower, 1.0)
     places = np.unique(scaled, axis=0)
@@ -100,7 +104,7 @@ def tune_for_gaps(
     *,
     hidden: Sequence[ArrayLike] | None = None,
     terms: Sequence[int] | None = None,
-    max_evaluations: int = 20,
+    max_evaluations: int = 30,
     max_seconds: float | None = None,
 ) -> GapTuning:
     """Return hyperparameters that fill gaps like the data's own better than a fitted model's do.
@@ -114,7 +118,7 @@ def tune_for_gaps(
     terms : sequence of int, optional
         The terms of the kernel to tune, counted from 0: that of the longest lengthscale unless
         given. Of the noise and of what varies between neighbours the evidence knows more; these
-        change by a common factor of all variances only.
+        change by a common factor of all variances only, or not at all if a variance is fixed.
     max_evaluations : int
     max_seconds : float, optional
         Begin no evaluation after that long.
@@ -129,10 +133,24 @@ def tune_for_gaps(
             "terms on lattices of their own."
         )
     rows = check_rows(model, X, y, sample_weight, reset=False).on(model.columns_)
-    start = model._last
+    num_targets, start = len(model.target_scale_), model._last
+    if rows.y.shape[1] != num_targets:
+        raise InputError(f"y must have {num_targets} columns as before, got {rows.y.shape[1]}.")
+    if np.any(model.target_scale_ != model.target_scale_[0]):
+        raise InputError(
+            "Tuning for gaps needs targets in the same units, which a kernel object gives them: "
+            "fit with one, or tune for each target."
+        )
+    if hidden is not None:
+        hidden = [_mask(own, len(rows.X)) for own in hidden]
     standardised = (rows.y - model.target_offset_) / model.target_scale_
     weighted = WeightedRows(rows.X.astype(np.float64), standardised, rows.weights)
-    masks = _checked(mirrored_gaps(weighted.X) if hidden is None else hidden, len(rows.X))
+    if rows.weights is not None:
+        # Rows of weight zero are as good as absent.
+        used = rows.weights > 0
+        weighted = weighted.part(used)
+        hidden = None if hidden is None else [own[used] for own in hidden]
+    masks = _useful(mirrored_gaps(weighted.X) if hidden is None else hidden)
     slots = learned_slots(start.kernel)
     chosen = _tuned_terms(start.kernel, terms)
     free = np.repeat([slot.primitive in chosen for slot in slots], [slot.size for slot in slots])
@@ -158,16 +176,22 @@ def tune_for_gaps(
     with one_thread():
         # What has grown may want a longer period.
         while np.any(lattice.period > _LONGER * period) and not search.exhausted:
-            gaps = [Gap(lattice, weighted, mask, sketch.mean, threads) for mask in masks]
+            repeats = model.weights == "repeats"
+            gaps = [
+                Gap(lattice, weighted, mask, sketch.mean, threads, repeats=repeats)
+                for mask in masks
+            ]
             search.run(gaps, lattice, sketch.width)
             lattice, period = lattice_for(search.kernel), lattice.period
-    unit = search.variance_factor * variance_unit(model.target_scale_)
-    scale = float(np.sqrt(np.mean(model.target_scale_**2)))
+    unit = variance_unit(model.target_scale_)
+    if scale_entries(start.kernel, slots) is not None:
+        unit *= search.variance_factor
+    scale = float(model.target_scale_[0])
     return GapTuning(
         search.kernel.scaled(unit).with_columns(dict(enumerate(model.columns_.tolist()))),
-        start.noise_variance * unit,
+        search.noise_variance * unit,
         scale * search.errors[0],
-        scale * min(search.errors),
+        scale * search.least,
         tuple(int(mask.sum()) for mask in masks),
         len(search.errors),
         search.converged,
@@ -196,14 +220,20 @@ class _Search:
         self._scale = 1.0
         #: The best common factor of all variances, where the error is least.
         self.variance_factor = 1.0
-        #: Root mean squared errors in the order of evaluation.
+        #: Root mean squared errors in the order of evaluation, and the least on the last lattice.
         self.errors: list[float] = []
+        self.least = np.inf
         self.converged = False
 
     @property
     def kernel(self) -> Kernel:
         """The kernel of the least error."""
         return unpack(self._form, self._slots, self._best[:-1])
+
+    @property
+    def noise_variance(self) -> float:
+        """The noise variance, unchanged but for the limits that a lattice has."""
+        return float(np.exp(self._best[-1]))
 
     @property
     def exhausted(self) -> bool:
@@ -217,20 +247,19 @@ class _Search:
         kernel, slots = self.kernel, self._slots
         lower, upper = parameter_limits(kernel, slots, lattice, width, _MOST_WRAPPED, _NOISE_FLOOR)
         first = within_limits(kernel, slots, self._best, lower, upper, lattice)
-        self._best, least = first, np.inf
+        self._best, self.least = first, np.inf
 
         def evaluate(values: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
-            nonlocal least
             if self.exhausted:
                 raise _EnoughError
             vector = first.copy()
             vector[self._free] = values
             square, gradient, factor = self._mean_square(vector)
-            if not np.isfinite(least):
+            if not np.isfinite(self.least):
                 self._scale = _FIRST_STEP / max(float(np.max(np.abs(gradient))), 1e-300)
-            if square < least:
-                self._best, self.variance_factor, least = vector, factor, square
             self.errors.append(float(np.sqrt(square)))
+            if self.errors[-1] < self.least:
+                self._best, self.variance_factor, self.least = vector, factor, self.errors[-1]
             self._progress.say(f"tuning for gaps: relative error {self.errors[-1]:.4f}")
             return self._scale * square, self._scale * gradient
 
@@ -265,15 +294,19 @@ class _EnoughError(Exception):
     """Evaluations or time have run out."""
 
 
-def _checked(hidden: Sequence[ArrayLike], num_rows: int) -> list[NDArray[np.bool_]]:
+def _mask(hidden: ArrayLike, num_rows: int) -> NDArray[np.bool_]:
+    """Return which rows to hide, checked."""
+    mask = np.asarray(hidden)
+    if mask.shape != (num_rows,) or mask.dtype != bool:
+        raise InputError(
+            f"Each of `hidden` must hold True or False for each of the {num_rows} rows, got an "
+            f"array of shape {mask.shape} and type {mask.dtype}."
+        )
+    return mask
+
+
+def _useful(masks: list[NDArray[np.bool_]]) -> list[NDArray[np.bool_]]:
     """Return the masks that hide some rows and keep some."""
-    masks = [np.asarray(mask) for mask in hidden]
-    for mask in masks:
-        if mask.shape != (num_rows,) or mask.dtype != bool:
-            raise InputError(
-                f"Each of `hidden` must hold True or False for each of the {num_rows} rows, got "
-                f"an array of shape {mask.shape} and type {mask.dtype}."
-            )
     useful = [m for m in masks if min(np.count_nonzero(m), np.count_nonzero(~m)) >= _FEWEST]
     if not useful:
         raise InputError(
@@ -287,11 +320,12 @@ def _tuned_terms(kernel: Kernel, terms: Sequence[int] | None) -> set[int]:
     """Return the primitives to tune: those named, or the one of the longest lengthscale."""
     primitives = [primitive for primitive, _ in kernel.primitives()]
     if terms is not None:
+        terms = [int(term) for term in terms]
         wrong = [term for term in terms if not 0 <= term < len(primitives)]
         if wrong or not terms:
             raise InputError(
                 f"`terms` must name some of the kernel's {len(primitives)} terms, counted from 0, "
-                f"got {list(terms)}."
+                f"got {terms}."
             )
         return set(terms)
     lengths = [

@@ -70,6 +70,13 @@ def test_wrap_error_of_a_slanted_kernel_is_the_same_for_either_slant() -> None:
     assert errors[0] > 0.5 * np.exp(-np.sqrt(2))
 
 
+def test_wrap_error_looks_along_the_diagonals_of_faces() -> None:
+    slanted = Rotated(Matern12(1.0, [0.6, 0.1]), -0.7)
+    flat = wrap_error(slanted, np.full(2, 1.6), np.ones(2))
+    solid = wrap_error(slanted.on(0, 1) * RBF(1.0, 0.1).on(2), np.full(3, 1.6), np.ones(3))
+    assert solid == pytest.approx(flat, rel=1e-6)
+
+
 def test_wrap_error_does_not_depend_on_the_variance() -> None:
     period, width = np.array([4.0]), np.array([2.0])
     errors = [wrap_error(RBF(v, 0.5), period, width) for v in (1.0, 100.0)]

@@ -317,6 +317,7 @@ class Fitter:
         self._final = stage
         objective = stage.objective if stage else None
         target = objective.features.num_features if objective else self._wanted_features(best)
+        before = 0
         while True:
             if objective is None or objective.features.num_features < target:
                 objective = self._objective(best, target, HEADROOM_LAST if stage else 1.0)
@@ -327,9 +328,10 @@ class Fitter:
             wanted, available = self._certified_features(best)
             # Beyond twice the wanted number it is not the features that keep the bounds apart.
             most = min(self.settings.most_features, available, 2 * wanted)
-            if fit.certificate.holds or m >= most - 1 or self.settings.late():
+            # The lattice may also have no more of them.
+            if fit.certificate.holds or m >= most - 1 or m <= before or self.settings.late():
                 return fit
-            target = min(2 * m, most)
+            before, target = m, min(2 * m, most)
 
     def _ending(
         self, objective: LatticeObjective, best: Start, certificate: Certificate, converged: bool

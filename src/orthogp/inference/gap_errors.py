@@ -69,6 +69,8 @@ class Gap:
     hidden : (n,) of bool
     mean : MeanPrior
     num_threads : int
+    repeats : bool
+        Whether weights count rows.
     tolerance, relative_tolerance : float
         Of the solutions for the errors, and for their derivatives.
     """
@@ -81,6 +83,7 @@ class Gap:
         mean: MeanPrior,
         num_threads: int = 1,
         *,
+        repeats: bool = True,
         tolerance: float = TOLERANCE,
         relative_tolerance: float = RELATIVE_TOLERANCE,
     ) -> None:
@@ -91,6 +94,7 @@ class Gap:
         self._relative_tolerance = relative_tolerance
         self._hidden = rows.part(hidden)
         self._kept = self._sums(rows.part(~hidden))
+        self._num_kept = self._kept.count if repeats else self._kept.rows
         self._density = DataDensity(self._kept, num_threads)
         #: Σ w over the hidden rows and targets.
         weights, num_targets = self._hidden.weights, rows.y.shape[1]
@@ -132,7 +136,7 @@ class Gap:
         return GapError(
             0.5 * float(np.sum(self._weighted(errors) * errors)),
             np.append(by_parameter, 0.0) + by_noise * derivatives.chain[-1],
-            float(total - np.sum(known.explained)) / (self._kept.count * len(known.modes)),
+            float(total - np.sum(known.explained)) / (self._num_kept * len(known.modes)),
         )
 
     def _sums(self, rows: WeightedRows) -> FourierStatistics:

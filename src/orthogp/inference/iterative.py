@@ -119,7 +119,7 @@ class IterativeObjective:
         self._seed = seed
         self._last: NDArray[np.complex128] | None = None
         self._like: Preconditioner | None = None
-        self._scale_slots = _scale_entries(kernel, self.slots)
+        self._scale_slots = scale_entries(kernel, self.slots)
 
     @property
     def num_vectors(self) -> int:
@@ -322,7 +322,7 @@ def tridiagonal_eigen(
     return np.asarray(values), np.asarray(vectors)
 
 
-def _scale_entries(kernel: Kernel, slots: tuple[Slot, ...]) -> NDArray[np.int64] | None:
+def scale_entries(kernel: Kernel, slots: tuple[Slot, ...]) -> NDArray[np.int64] | None:
     """Return which log parameters a common factor of all variances moves; None if one is fixed."""
     vector, scaled = pack(kernel, slots), pack(kernel.scaled(np.e), slots)
     moved = prior_variance(unpack(kernel, slots, scaled))

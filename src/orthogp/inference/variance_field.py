@@ -152,7 +152,14 @@ def draws_of(
         for active, vectors in kept:
             combine(active, vectors)
     else:
-        solve(model.system, model.preconditioner, right, tolerance=accuracy, observe=combine)
+        solve(
+            model.system,
+            model.preconditioner,
+            right,
+            tolerance=accuracy,
+            max_iterations=solution.iterations,
+            observe=combine,
+        )
     return Draws(modes, model.preconditioner.companions(noise), solution.converged)
 
 

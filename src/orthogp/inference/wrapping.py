@@ -45,8 +45,9 @@ def wrap_error(kernel: Kernel, period: NDArray[np.float64], width: NDArray[np.fl
     Looked at along the axes and all diagonals: a `Rotated` kernel may be longest along any.
     """
     num_dims = len(width)
-    diagonals = [(1, *signs) for signs in product((1, -1), repeat=num_dims - 1)]
-    corners = np.concatenate([np.eye(num_dims), np.array(diagonals)])
+    directions = [way for way in product((1, 0, -1), repeat=num_dims) if any(way)]
+    # One of each pair of opposites.
+    corners = np.array(directions[: len(directions) // 2])
     lags = (_FRACTIONS[:, None, None] * corners * width).reshape(-1, num_dims)
     return float(np.max(_deviations(kernel, lags, np.broadcast_to(period, lags.shape))))
 
