@@ -40,7 +40,17 @@ def test_examples_of_gaps_print_what_the_page_shows(example):
     text = (ROOT / "docs" / "gaps.md").read_text(encoding="utf-8")
     pairs = re.findall(r"```python\n(.*?)```\n\n```text\n(.*?)```", text, re.DOTALL)
     assert len(pairs) == 2
-    check(*pairs[example], "docs/gaps.md")
+    code, shown = pairs[example]
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(compile(code, "docs/gaps.md", "exec"), {"__name__": "page"})
+    # Solutions are iterative, and where a search ends depends on their last digits.
+    number = r"-?\d[\d,]*\.?\d*"
+    assert re.sub(number, "#", printed.getvalue()) == re.sub(number, "#", shown)
+    found, expected = (
+        [float(own) for own in re.findall(number, output)] for output in (printed.getvalue(), shown)
+    )
+    np.testing.assert_allclose(found, expected, rtol=0.05, atol=0.03)
 
 
 @pytest.mark.slow
