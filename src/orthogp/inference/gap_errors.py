@@ -102,23 +102,15 @@ class Gap:
         self._like: Preconditioner | None = None
         self._last: list[NDArray[np.complex128] | None] = [None, None]
 
-    def evaluate(
-        self, kernel: Kernel, vector: NDArray[np.float64], *, keep_grid: bool = True
-    ) -> GapError:
-        """Return the error at log parameters and log σ², which the kernel gives the form for.
-
-        Parameters
-        ----------
-        keep_grid : bool
-            Whether the preconditioner keeps the last one's grid.
-        """
+    def evaluate(self, kernel: Kernel, vector: NDArray[np.float64]) -> GapError:
+        """Return the error at log parameters and log σ², which the kernel gives the form for."""
         slots = learned_slots(kernel)
         model = Model.build(
             self._density,
             self._mean,
             unpack(kernel, slots, np.asarray(vector[:-1])),
             float(np.exp(vector[-1])),
-            self._like if keep_grid else None,
+            self._like,
         )
         self._like = model.preconditioner
         grid = model.system.grid
