@@ -1,0 +1,377 @@
+r"""Predictions from the nearest rows.
+
+Given the rows R nearest to a point x, with K = k(R, R) + noise, k = k(R, x) and w = K⁻¹k, and with a
+mean function h(x)ᵀβ whose coefficients have the posterior N(β̂, C),
+
+    mean f(x) = h(x)ᵀβ̂ + wᵀ(y_R − H_R β̂)
+    var f(x)  = k(0) − kᵀw + gᵀCg,      g = h(x) − H_Rᵀw
+
+Points close to each other share most of their nearest rows: they form a group, which takes the rows
+of all, and K is solved with once for the group. Jointly, points come one after the other, each given
+its nearest rows and its nearest points before it: f = Bf + e is then a triangular system, for draws
+as for covariances.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+from numpy.typing import NDArray
+from scipy.sparse import csr_array, identity
+from scipy.sparse.linalg import spsolve_triangular
+
+from orthogp.errors import InputError
+from orthogp.features.base import as_rows, prior_variance
+from orthogp.features.lattice import MeanPrior
+from orthogp.inference.predictive import Gaussian, PredictivePosterior
+from orthogp.inference.threads import in_threads, one_thread
+from orthogp.kernels import Kernel
+from orthogp.neighbours.conditionals import solve
+from orthogp.neighbours.covariance import ENTRIES, covariances, cross_covariances
+from orthogp.neighbours.metric import metric_lengths
+from orthogp.neighbours.rows import MergedRows
+from orthogp.neighbours.search import NearestRows, OrderedRows
+from orthogp.precision import AnyArray, in_double
+
+Array = NDArray[np.float64]
+Indices = NDArray[np.int64]
+
+# Points per block of queries, which bounds memory.
+_BLOCK = 20_000
+# The most points that may share rows, and how many times as many rows they may have as one point.
+_LARGEST_GROUP, _MOST_SHARED = 32, 1.6
+# Groups with about as many rows are solved together: numbers of rows are rounded up to these steps.
+_STEP = 16
+# Earlier points that a point is conditioned on when points are drawn jointly.
+_EARLIER = 40
+# The most points for which a joint covariance is formed.
+_MOST_JOINT = 5000
+
+
+class Trend(NamedTuple):
+    """The mean function's coefficients (q, p), their covariance (q, q), and their prior."""
+
+    coefficients: Array
+    covariance: Array
+    prior: MeanPrior
+
+
+class NeighbourPosterior(PredictivePosterior):
+    """The posterior of f at any point, given its nearest rows; see the module's docstring.
+
+    Parameters
+    ----------
+    kernel, noise_variance
+        The model.
+    rows : MergedRows
+    trend : Trend
+    num_neighbours : int
+        Rows that a prediction looks at.
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        noise_variance: float,
+        rows: MergedRows,
+        trend: Trend,
+        num_neighbours: int,
+        num_threads: int = 1,
+    ) -> None:
+        self.kernel = kernel
+        self.noise_variance = float(noise_variance)
+        self.prior_variance = prior_variance(kernel)
+        self.residual = 0.0
+        self.rows = rows
+        self.trend = trend
+        self.num_neighbours = min(int(num_neighbours), len(rows.X))
+        self._threads = num_threads
+        self._lengths = metric_lengths(kernel, rows.X)
+        self._nearest = NearestRows(rows.X / self._lengths, num_threads)
+        self._noise = self.noise_variance / rows.weights
+        self._mean_columns = trend.prior.features(rows.X)
+        self._centred = rows.y - self._mean_columns @ trend.coefficients
+
+    @property
+    def num_rows(self) -> int:
+        """The number of rows of different inputs."""
+        return len(self.rows.X)
+
+    def with_neighbours(self, count: int) -> NeighbourPosterior:
+        """Return the same posterior with predictions from another number of rows."""
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__, num_neighbours=min(count, len(self.rows.X)))
+        return other
+
+    # ------------------------------------------------------------------ marginals
+
+    def predict(self, X: NDArray) -> Gaussian:
+        """Return mean and variance of f at the rows of X."""
+        X = as_rows(X)
+        mean = np.empty((len(X), self._centred.shape[1]))
+        variance = np.empty(len(X))
+        for start in range(0, len(X), _BLOCK):
+            part = slice(start, start + _BLOCK)
+            mean[part], variance[part] = self._predict(X[part], self._prior_part)
+        return Gaussian(mean, variance)
+
+    def derivative(self, X: NDArray, dim: int = 0) -> Gaussian:
+        """Return mean and variance of ∂f/∂x_dim at the rows of X."""
+        X = as_rows(X)
+        own = np.asarray(self.kernel.derivative_variance(X.shape[1]))
+        if not np.isfinite(own[dim]):
+            raise InputError(
+                f"Functions of the kernel {type(self.kernel).__name__} have no derivative along "
+                f"column {dim}: use a smoother kernel, such as matern52."
+            )
+
+        def prior(points: Array, rows: Array, shift: Array) -> tuple[Array, float, Array]:
+            lags = points[:, :, None, :] - rows[:, None, :, :]
+            cross = np.asarray(_slopes(self.kernel, lags.reshape(-1, X.shape[1]), dim))
+            step = np.zeros(X.shape[1])
+            step[dim] = 1.0
+            columns = self.trend.prior.features(shift + step) - self.trend.prior.features(shift)
+            return cross.reshape(lags.shape[:3]), float(own[dim]), columns
+
+        parts = [
+            self._predict(X[start : start + _BLOCK], prior) for start in range(0, len(X), _BLOCK)
+        ]
+        mean = np.concatenate([np.empty((0, self._centred.shape[1])), *(part[0] for part in parts)])
+        return Gaussian(mean, np.concatenate([np.empty(0), *(part[1] for part in parts)]))
+
+    def integral(self, lower: NDArray, upper: NDArray) -> Gaussian:
+        """Raise `InputError`: rows near one point do not give an integral."""
+        raise InputError(
+            'Integrals need a lattice: fit with solver="dense" or solver="iterative".'
+        )
+
+    def _prior_part(self, points: Array, rows: Array, at: Array) -> tuple[Array, float, Array]:
+        cross = cross_covariances(self.kernel, points, rows)
+        return cross, self.prior_variance, self.trend.prior.features(at)
+
+    def _predict(self, X: Array, prior) -> tuple[Array, Array]:
+        """Return means and variances of functionals of f, given by their covariances with f.
+
+        `prior` gives the covariances with the rows, the prior variance, and the mean function's
+        columns.
+        """
+        nearest = self._nearest.query(X / self._lengths, self.num_neighbours)[1]
+        mean = np.empty((len(X), self._centred.shape[1]))
+        variance = np.empty(len(X))
+
+        def work(groups: _Groups) -> None:
+            points, rows = groups
+            there = rows >= 0
+            centre = X[points[:, :1]]
+            K = covariances(self.kernel, self.rows.X[rows] - centre)
+            if not there.all():
+                K *= there[:, :, None]
+                K *= there[:, None, :]
+            noise = np.where(there, self._noise[rows], 1.0)
+            np.einsum("cii->ci", K)[:] += noise
+            if not there.all():
+                np.einsum("cii->ci", K)[:] = np.where(there, np.einsum("cii->ci", K), 1.0)
+            flat = X[points.reshape(-1)]
+            cross, own, columns = prior(X[points] - centre, self.rows.X[rows] - centre, flat)
+            cross = cross * there[:, None, :]
+            W = solve(K, cross.transpose(0, 2, 1))
+            columns = columns.reshape(*points.shape, -1)
+            g = columns - W.transpose(0, 2, 1) @ (self._mean_columns[rows] * there[:, :, None])
+            means = W.transpose(0, 2, 1) @ (self._centred[rows] * there[:, :, None])
+            means += columns @ self.trend.coefficients
+            # As a form in (w, −1), which rounding of w moves to second order only.
+            variances = (
+                own
+                - 2 * np.einsum("cgm,cmg->cg", cross, W)
+                + np.einsum("cmg,cmg->cg", W, K @ W)
+                + np.einsum("cgq,cgq->cg", g @ self.trend.covariance, g)
+            )
+            mean[points] = means
+            variance[points] = np.maximum(variances, 0.0)
+
+        batches = _batches(_grouped(X / self._lengths, nearest))
+        with one_thread():
+            in_threads(work, batches, self._threads)
+        return mean, variance
+
+    # ------------------------------------------------------------------ jointly
+
+    def covariance(self, X: NDArray) -> NDArray[np.float64]:
+        """Return the covariance of f between the rows of X, (n, n)."""
+        X = as_rows(X)
+        if len(X) > _MOST_JOINT:
+            raise InputError(
+                f"Covariances are formed between up to {_MOST_JOINT} points, got {len(X)}: ask for "
+                "return_std, or for fewer points."
+            )
+        chain, back = self._chain(X)
+        root = chain.solved(np.diag(np.sqrt(chain.variance)))
+        g = chain.mean_columns - chain.solved(chain.from_rows @ self._mean_columns)
+        joint = root @ root.T + g @ self.trend.covariance @ g.T
+        return joint[np.ix_(back, back)]
+
+    def draw(self, num_draws: int, rng: np.random.Generator) -> _Draws:
+        """Return functions drawn from the posterior, jointly at the points they are asked for."""
+        return _Draws(self, num_draws, int(rng.integers(2**31)))
+
+    def drawn(self, X: Array, num_draws: int, rng: np.random.Generator) -> Array:
+        """Return joint draws of f at the rows of X, (n, draws, p)."""
+        chain, back = self._chain(X)
+        n, p, q = len(chain.variance), self._centred.shape[1], len(self.trend.coefficients)
+        eigenvalues, vectors = np.linalg.eigh(self.trend.covariance)
+        root = vectors * np.sqrt(np.maximum(eigenvalues, 0.0))
+        shift = (root @ rng.standard_normal((q, num_draws * p))).reshape(q, num_draws, p)
+        right = np.sqrt(chain.variance)[:, None, None] * rng.standard_normal((n, num_draws, p))
+        right += (chain.from_rows @ self._centred)[:, None, :]
+        moved = chain.from_rows @ self._mean_columns
+        right -= np.tensordot(moved, shift, axes=1)
+        values = chain.solved(right.reshape(n, -1)).reshape(n, num_draws, p)
+        values += np.tensordot(chain.mean_columns, self.trend.coefficients[:, None, :] + shift, 1)
+        return values[back]
+
+    def _chain(self, X: Array) -> tuple[_Chain, Indices]:
+        """Return the points as a triangular system, and where each row of X is in it."""
+        points, back = np.unique(X, axis=0, return_inverse=True)
+        order = np.random.default_rng(0).permutation(len(points))
+        points, back = points[order], np.argsort(order)[back.reshape(-1)]
+        scaled = points / self._lengths
+        rows = self._nearest.query(scaled, self.num_neighbours)[1]
+        count = min(_EARLIER, max(len(points) - 1, 1))
+        earlier = OrderedRows(scaled, self._threads).query(np.arange(len(points)), count)
+        m = rows.shape[1]
+        weights = np.zeros((len(points), m + count))
+        variance = np.empty(len(points))
+
+        def work(part: slice) -> None:
+            own, before = rows[part], earlier[part]
+            there = np.concatenate([np.ones_like(own, dtype=bool), before >= 0], axis=1)
+            at = np.concatenate([self.rows.X[own], points[before]], axis=1)
+            noise = np.concatenate([self._noise[own], np.zeros(before.shape)], axis=1)
+            at = np.concatenate([at, points[part][:, None, :]], axis=1) - points[part][:, None, :]
+            A = covariances(self.kernel, at)
+            K, k = A[:, :-1, :-1], A[:, :-1, -1] * there
+            K = K * there[:, :, None] * there[:, None, :]
+            # An ulp for points that lie so close that their values are the same.
+            tiny = 1e-14 * self.prior_variance
+            np.einsum("cii->ci", K)[:] += np.where(there, noise + tiny, 1.0)
+            w = solve(K, k[:, :, None])[:, :, 0]
+            form = -2 * np.einsum("cm,cm->c", k, w)
+            form += np.einsum("cm,cm->c", w, np.einsum("cij,cj->ci", K, w))
+            variance[part] = np.maximum(self.prior_variance + form, 0.0)
+            weights[part] = w * there
+
+        size = max(1, ENTRIES // (m + count + 1) ** 2)
+        parts = [slice(start, start + size) for start in range(0, len(points), size)]
+        with one_thread():
+            in_threads(work, parts, self._threads)
+        chain = _Chain(
+            from_rows=_sparse(weights[:, :m], rows, len(self.rows.X)),
+            from_points=_sparse(weights[:, m:], earlier, len(points)),
+            variance=variance,
+            mean_columns=self.trend.prior.features(points),
+        )
+        return chain, back
+
+
+class _Draws:
+    """Posterior functions, drawn jointly at whatever points they are asked for."""
+
+    def __init__(self, posterior: NeighbourPosterior, num_draws: int, seed: int) -> None:
+        self._posterior = posterior
+        self._num_draws = num_draws
+        self._seed = seed
+
+    def __call__(self, X: NDArray) -> NDArray[np.float64]:
+        """Return the functions at the rows of X, (n, draws, p)."""
+        rng = np.random.default_rng(self._seed)
+        return self._posterior.drawn(as_rows(X), self._num_draws, rng)
+
+
+class _Chain(NamedTuple):
+    """f − hᵀβ = P (y − Hβ) + Q (f − hᵀβ) + e, Q strictly lower triangular and var e diagonal."""
+
+    from_rows: csr_array
+    from_points: csr_array
+    variance: Array
+    mean_columns: Array
+
+    def solved(self, right: Array) -> Array:
+        """Return (I − Q)⁻¹ R."""
+        lower = csr_array(identity(len(self.variance), format="csr") - self.from_points)
+        return np.asarray(spsolve_triangular(lower, np.ascontiguousarray(right), lower=True))
+
+
+def _sparse(weights: Array, columns: Indices, size: int) -> csr_array:
+    there = columns >= 0
+    rows = np.broadcast_to(np.arange(len(columns))[:, None], columns.shape)[there]
+    return csr_array((weights[there], (rows, columns[there])), shape=(len(columns), size))
+
+
+# ---------------------------------------------------------------------- groups of points
+
+
+class _Groups(NamedTuple):
+    """Points (c, g) and the rows that each group looks at, (c, m), −1 where there are fewer."""
+
+    points: Indices
+    rows: Indices
+
+
+def _grouped(scaled: Array, nearest: Indices) -> list[_Groups]:
+    """Return groups of points that share rows, by size.
+
+    Neighbours in the order of a k-d tree's leaves are paired, then pairs of pairs, and so on, as
+    long as a group's rows are not many more than one point's.
+    """
+    from scipy.spatial import KDTree
+
+    order = KDTree(scaled, leafsize=_LARGEST_GROUP).indices if len(scaled) > 1 else np.array([0])
+    most = int(_MOST_SHARED * nearest.shape[1]) + 1
+    size = min(_LARGEST_GROUP, 1 << max(len(order).bit_length() - 1, 0))
+    found, rest = [], np.asarray(order)
+    while size > 1 and len(rest):
+        whole = len(rest) // size * size
+        points = rest[:whole].reshape(-1, size)
+        rows = np.sort(nearest[points].reshape(len(points), -1), axis=1)
+        again = np.zeros_like(rows, dtype=bool)
+        again[:, 1:] = rows[:, 1:] == rows[:, :-1]
+        counts = rows.shape[1] - again.sum(axis=1)
+        fit = counts <= most
+        if fit.any():
+            kept = np.where(again[fit], -1, rows[fit])
+            kept = -np.sort(-kept, axis=1)[:, : int(counts[fit].max())]
+            found.append(_Groups(points[fit], kept))
+        rest = np.concatenate([points[~fit].reshape(-1), rest[whole:]])
+        size //= 2
+    if len(rest):
+        found.append(_Groups(rest[:, None], nearest[rest]))
+    return found
+
+
+def _batches(groups: list[_Groups]) -> list[_Groups]:
+    """Return batches of groups of about the same number of rows, whose matrices fit a cache."""
+    batches = []
+    for points, rows in groups:
+        counts = np.sum(rows >= 0, axis=1)
+        rounded = np.minimum(-(-counts // _STEP) * _STEP, rows.shape[1])
+        for number in np.unique(rounded):
+            own = np.flatnonzero(rounded == number)
+            size = max(1, ENTRIES // int(number) ** 2)
+            for start in range(0, len(own), size):
+                chosen = own[start : start + size]
+                batches.append(_Groups(points[chosen], rows[chosen, :number]))
+    return batches
+
+
+@in_double
+@eqx.filter_jit
+def _slopes(
+    kernel: Kernel, lags: Float[AnyArray, "n d"], dim: int
+) -> Float[AnyArray, " n"]:
+    """Return ∂k(τ)/∂τ_dim, the covariance of ∂f/∂x_dim at x + τ with f at x."""
+    return jax.vmap(lambda lag: jax.grad(kernel.k)(lag)[dim])(jnp.asarray(lags))
