@@ -11,6 +11,7 @@ from orthogp.additive_sketch import AdditiveSketch
 from orthogp.errors import FeatureError, InputError
 from orthogp.inference import Domain
 from orthogp.inference.additive_starts import additive_starts
+from orthogp.inference.row_starts import starts_for_rows
 from orthogp.inference.settings import Start
 from orthogp.inference.starts import starts_for_kernel, starts_for_name
 from orthogp.kernels import Kernel
@@ -54,8 +55,20 @@ class Model(NamedTuple):
         return self.choice._replace(kernel=self.choice.kernel.with_columns(renamed))
 
 
-def choose_model(kernel: Any, features: Any, num_columns: int) -> Model:
-    """Return the model that a `kernel` argument stands for, on rows of so many columns."""
+def choose_model(kernel: Any, features: Any, num_columns: int, *, joint: bool = False) -> Model:
+    """Return the model that a `kernel` argument stands for, on rows of so many columns.
+
+    Parameters
+    ----------
+    joint : bool
+        For engines whose kernels may act on any number of columns at once: a plain name is then one
+        kernel on all of them.
+    """
+    if joint:
+        choice = resolve_additive(kernel, num_columns, num_columns)
+        choice.kernel.check(num_columns)
+        columns = np.array(choice.kernel.columns(num_columns))
+        return Model(choice, columns, additive=False)
     choice = resolve_additive(kernel, num_columns, MAX_DIMS)
     named = isinstance(kernel, str) and kernel.startswith(ADDITIVE_PREFIX)
     choice.kernel.check(num_columns)
@@ -162,19 +175,26 @@ def starting_values(
     units: Units,
     choice: KernelChoice,
     previous: Start | None,
+    rows: Rows | None = None,
 ) -> list[Start]:
-    """Return the hyperparameters to start from, in standardised units."""
+    """Return the hyperparameters to start from, in standardised units.
+
+    Those of a kernel given by name are read off the `rows` if these are given, else off the sums.
+    """
     unit = units.scale[0] ** 2
     noise = choice.noise_variance if estimator.noise_variance is None else estimator.noise_variance
     noise = None if noise is None else noise / unit
-    statistics = sketch.standardised(units)
-    if isinstance(statistics, AdditiveStatistics) and (estimator.learn or choice.from_name):
+    statistics = None if rows is not None else sketch.standardised(units)
+    if rows is not None and choice.from_name:
+        y = (rows.y - units.offset) / units.scale
+        starts = starts_for_rows(choice.kernel, rows.X, y, noise)
+    elif isinstance(statistics, AdditiveStatistics) and (estimator.learn or choice.from_name):
         scaled = choice.kernel if choice.from_name else choice.kernel.scaled(1 / unit)
         # The more parameters, the less can a user's guess be relied on.
         starts = additive_starts(scaled, statistics, sketch.width, noise)
         if not choice.from_name:
             starts = [*starts_for_kernel(scaled, noise), *starts]
-    elif choice.from_name:
+    elif choice.from_name and statistics is not None:
         starts = starts_for_name(choice.kernel, statistics, sketch.width)
         if noise is not None:
             starts = [Start(start.kernel, noise, start.shape) for start in starts]

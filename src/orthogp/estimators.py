@@ -12,27 +12,19 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from orthogp.beginnings import (
-    Model,
-    begin_sketch,
-    called,
-    check_categories,
-    choose_model,
-    starting_values,
-)
+from orthogp.beginnings import check_categories, choose_model
 from orthogp.component_models import ComponentsMixin
 from orthogp.display import DisplayMixin
+from orthogp.engines import Outcome, Task, fit_rows, fit_sketch
 from orthogp.errors import FitWarning, InputError, OutOfDomainWarning
-from orthogp.features import Features, resolve_features
+from orthogp.features import Features
 from orthogp.from_files import FilesMixin
 from orthogp.inference import Functions, Gaussian
-from orthogp.inference.settings import MAX_FEATURES, FitSettings, Start
-from orthogp.inference.threads import one_thread
+from orthogp.inference.settings import MAX_FEATURES, Start
+from orthogp.kept_rows import KeptRows
 from orthogp.kernels import Kernel
-from orthogp.learning import learn
 from orthogp.persistence import PersistenceMixin
 from orthogp.report import summarise
-from orthogp.sketch import Rows, Sketch
 from orthogp.statistics.nufft import available_threads
 from orthogp.validation import check_inputs, check_rows, check_settings, warn_constant_columns
 
@@ -164,9 +156,9 @@ class GPRegressor(
         began = time.monotonic()
         check_settings(self)
         rows = check_rows(self, X, y, sample_weight, reset=True)
-        model = choose_model(self.kernel, self.features, rows.X.shape[1])
-        warn_constant_columns(self, rows.used, model.columns)
-        self._learn(begin_sketch(self, rows, model), model, None, began, rows)
+        outcome = fit_rows(Task(self, rows, began))
+        warn_constant_columns(self, rows.used, outcome.model.columns)
+        self._adopt(outcome, None, began)
         self._one_target = rows.one_target
         return self
 
@@ -196,47 +188,20 @@ class GPRegressor(
             raise InputError(
                 f"y must have {len(self.target_scale_)} columns as before, got {rows.y.shape[1]}."
             )
-        model = choose_model(self.kernel, self.features, rows.X.shape[1])
+        kept = isinstance(self._sketch, KeptRows)
+        model = choose_model(self.kernel, self.features, rows.X.shape[1], joint=kept)
         if not np.array_equal(model.columns, self.columns_):
             raise InputError("The kernel acts on other columns than before: fit again.")
         seen = rows.on(model.columns)
         check_categories(model.inner.kernel, seen.X, model.columns)
         sketch = self._sketch.updated(seen, sign, available_threads(self.n_jobs))
-        self._learn(sketch, model, self._last, began)
+        self._adopt(fit_sketch(self, sketch, model, self._last, began), self._last, began)
         return self
 
-    def _learn(
-        self,
-        sketch: Sketch,
-        model: Model,
-        previous: Start | None,
-        began: float,
-        rows: Rows | None = None,
-    ) -> None:
-        """Learn from the sums; the model changes only when all has gone well."""
-        summed = time.monotonic()
-        choice, columns = model.inner, model.columns
-        # A kernel object is in the units of y: one scale for all targets keeps its meaning.
-        units = sketch.units(shared=not choice.from_name)
-        threads = available_threads(self.n_jobs)
-        settings = FitSettings(
-            num_features=None if self.num_features == "auto" else int(self.num_features),
-            max_features=self.max_features,
-            learn=self.learn and not units.constant,
-            wrap_tolerance=self.wrap_tolerance,
-            repeats=self.weights == "repeats",
-            deadline=None if self.max_seconds is None else began + self.max_seconds,
-            solver=self.solver,
-            max_memory=self.max_memory,
-            columns=called(self, columns),
-        )
-        starts = starting_values(self, sketch, units, choice, previous)
-        family = resolve_features(self.features, self.num_features, len(columns))
-        own = None if rows is None else rows.on(columns)
-        fit, sketch = learn(sketch, units, family, settings, starts, threads, own)
-        domain = sketch.covered(fit.period)
-        with one_thread():
-            posterior = fit.posterior(domain, threads)
+    def _adopt(self, outcome: Outcome, previous: Start | None, began: float) -> None:
+        """Take a fitted model: this one changes only when all has gone well."""
+        fit, sketch, units = outcome.fit, outcome.sketch, outcome.units
+        columns = outcome.model.columns
         if units.constant:
             warnings.warn(
                 "y is constant: there is nothing to learn, and the model predicts that constant.",
@@ -250,7 +215,8 @@ class GPRegressor(
         self._last = Start(fit.kernel, fit.noise_variance, rows=sketch.statistics.count)
         self.statistics_, self.target_shift_ = sketch.statistics, sketch.shift
         self.target_offset_, self.target_scale_ = units.offset, units.scale
-        self.posterior_, self.domain_ = posterior, domain
+        self.posterior_, self.domain_ = outcome.posterior, sketch.covered(fit.period)
+        self.engine_, self.trials_ = outcome.engine, outcome.trials
         self.features_ = getattr(fit, "features", None)
         self.period_, self.num_features_ = fit.period, fit.num_features
         unit = variance_unit(units.scale)
@@ -263,8 +229,8 @@ class GPRegressor(
         self.upper_bound_ = fit.upper.total - jacobian
         self.certificate_ = fit.certificate._replace(lower=self.elbo_, upper=self.upper_bound_)
         self.status_ = fit.status
-        ended = time.monotonic()
-        self.timings_ = {"pass": summed - began, "learn": ended - summed, "total": ended - began}
+        total = time.monotonic() - began
+        self.timings_ = {"learn": total, "total": total}
 
     # ------------------------------------------------------------------ prediction
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from orthogp.additive_sketch import AdditiveSketch
 from orthogp.beginnings import Model, begin_sketch, choose_model
+from orthogp.engines import fit_sketch
 from orthogp.errors import InputError
 from orthogp.features import EXACT, InducingPoints, TwoBlock, resolve_features
 from orthogp.inference import Domain
@@ -107,7 +108,8 @@ class FilesMixin:
                 f"The kernel {estimator.kernel!r} needs sums on {kind}, but these are not: choose "
                 "another kernel, or sum the rows again for this one."
             )
-        estimator._learn(_with_mean(sketch, estimator.mean), model, None, began)
+        outcome = fit_sketch(estimator, _with_mean(sketch, estimator.mean), model, None, began)
+        estimator._adopt(outcome, None, began)
         estimator.n_features_in_ = num_columns
         estimator._one_target = len(sketch.shift) == 1
         return self

@@ -28,6 +28,9 @@ _MOST_DENSE = 10_000
 _FEWEST_CHECKED = 300
 # Noise above the neighbours' differences by this factor is structure that features did not reach.
 _SUSPICIOUS = 1.25
+# How many times as many modes as the iterative solver takes may be wanted for it to be tried beside
+# another engine.
+_WORTH_A_TRIAL = 8.0
 
 
 class RowSums:
@@ -76,24 +79,75 @@ class LatticeLearner:
         self._num_threads = num_threads
         self._progress = Progress()
 
-    def fit(self, starts: list[Start]) -> Fit:
-        """Return the fit from the best of some starting values."""
+    def fit(
+        self,
+        starts: list[Start],
+        *,
+        only_if_resolved: bool = False,
+        learned: Start | None = None,
+        rival: Fit | None = None,
+    ) -> Fit | str | None:
+        """Return the fit from the best of some starting values.
+
+        Parameters
+        ----------
+        only_if_resolved : bool
+            Return `None` unless the dense solver certifies, with no more noise than neighbouring
+            rows differ by.
+        learned : Start, optional
+            What another engine has learned from the same rows, in place of windows of them.
+        rival : Fit, optional
+            That engine's model: a sentence is returned in place of a model that cannot be better.
+        """
         try:
+            if only_if_resolved:
+                return self._fit_if_resolved(starts)
+            if learned is not None:
+                return self._fit_from(learned, starts, rival)
             return self._fit(starts)
         finally:
             self._progress.done()
+
+    def _fit_if_resolved(self, starts: list[Start]) -> Fit | None:
+        assert self._rows is not None
+        dense = self._dense()
+        stage = dense.begin(starts)
+        near, _ = choose_windows(self._rows, self._sketch.width)
+        if stage.best.noise_variance > _SUSPICIOUS * neighbour_variance(near):
+            return None
+        if not self._dense_suffices(dense, stage.best):
+            return None
+        fit = dense.complete(stage)
+        return fit if fit.converged or self._settings.late() else None
+
+    def _fit_from(self, learned: Start, starts: list[Start], rival: Fit | None) -> Fit | str:
+        dense = self._dense()
+        if self._dense_suffices(dense, learned):
+            return dense.resume(learned)
+        if not self._may_iterate(learned):
+            return "the lattice has too few modes for the kernel"
+        choice = self._iterative().choose(learned)
+        if rival is not None and choice.wanted > _WORTH_A_TRIAL * choice.num_modes:
+            return (
+                f"a lattice would need {choice.wanted:,.0f} features, and takes up to "
+                f"{choice.num_modes:,}"
+            )
+        return self._iterative().fit(learned, rival=_rival(starts, learned))
+
+    def _dense(self) -> Fitter:
+        return Fitter(
+            self._statistics,
+            self._sketch.width,
+            self._sketch.mean,
+            self._settings,
+            BlasThreads(self._num_threads),
+        )
 
     def _fit(self, starts: list[Start]) -> Fit:
         settings = self._settings
         if self._sketch.iterative:
             return self._iterative().fit(starts[0], self._statistics.lattice)
-        dense = Fitter(
-            self._statistics,
-            self._sketch.width,
-            self._sketch.mean,
-            settings,
-            BlasThreads(self._num_threads),
-        )
+        dense = self._dense()
         if not self._may_iterate(starts[0]):
             return self._dense_fit(dense, starts)
         if not settings.learn:

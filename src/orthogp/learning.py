@@ -8,7 +8,6 @@ from orthogp.additive_sketch import AdditiveSketch
 from orthogp.errors import InputError
 from orthogp.features import Features
 from orthogp.inference.additive_fitting import AdditiveFitter
-from orthogp.inference.exact_fitting import ExactFitter
 from orthogp.inference.family_fit import FamilyRows
 from orthogp.inference.family_fitting import FamilyFitter
 from orthogp.inference.fit import Fit
@@ -27,7 +26,11 @@ def learn(
     starts: list[Start],
     num_threads: int,
     rows: Rows | None,
-) -> tuple[Fit, Sketch]:
+    *,
+    only_if_resolved: bool = False,
+    learned: Start | None = None,
+    rival: Fit | None = None,
+) -> tuple[Fit, Sketch] | str | None:
     """Return the model learned from standardised targets, and the sums it ended with.
 
     Parameters
@@ -36,6 +39,12 @@ def learn(
         `None` stands for the lattice.
     rows : Rows, optional
         For families that the sums do not suffice for.
+    only_if_resolved : bool
+        Return `None` where a dense lattice would not resolve all that rows show.
+    learned : Start, optional
+        What another engine has learned from the same rows, in place of windows of them.
+    rival : Fit, optional
+        That engine's model: a sentence is returned in place of a model that cannot be better.
     """
     statistics = sketch.standardised(units)
     threads = BlasThreads(num_threads)
@@ -56,8 +65,8 @@ def learn(
     if family is None:
         sums = RowSums(sketch, units, rows, num_threads)
         learner = LatticeLearner(sketch, statistics, own, sums, settings, num_threads)
-        return learner.fit(starts), sums.sketch
+        fit = learner.fit(starts, only_if_resolved=only_if_resolved, learned=learned, rival=rival)
+        return (fit, sums.sketch) if isinstance(fit, Fit) else fit
+    assert isinstance(family, Features)
     parts = (statistics, own, sketch.extent, sketch.mean, settings, threads)
-    if isinstance(family, Features):
-        return FamilyFitter(family, *parts).fit(starts), sketch
-    return ExactFitter(*parts).fit(starts), sketch
+    return FamilyFitter(family, *parts).fit(starts), sketch

@@ -11,6 +11,7 @@ from orthogp.features import resolve_features
 from orthogp.inference.additive_posterior import AdditivePosterior
 from orthogp.inference.domain import show
 from orthogp.kernels import Product
+from orthogp.neighbours.posterior import NeighbourPosterior
 
 if TYPE_CHECKING:
     from orthogp.estimators import GPRegressor
@@ -46,13 +47,13 @@ def summarise(model: GPRegressor) -> str:
         "linear": "linear, integrated out",
     }
     lines.append(f"  {'mean':<12} {mean[model.mean]}")
-    lines.append(f"  {'features':<12} {_features(model)}")
+    lines.append(f"  {'engine':<12} {describe_engine(model)}")
+    lines += [f"  {'':<12} {line}" for line in describe_trials(model)]
+    if model.features_ is not None:
+        lines.append(f"  {'features':<12} {_features(model)}")
     if model.period_ is not None and not additive:
         lines.append(f"  {'covers':<12} {show(model.domain_)}")
-    lines.append(
-        f"  {'log p(y)':<12} between {model.elbo_:,.3f} (elbo) and {model.upper_bound_:,.3f}; "
-        f"tightened lower bound {model.tightened_bound_:,.3f}"
-    )
+    lines.append(f"  {'log p(y)':<12} {_evidence(model)}")
     lines.append(f"  {'certificate':<12} {guarantee(model)}")
     if certificate.wrap_error:
         lines.append(
@@ -65,11 +66,7 @@ def summarise(model: GPRegressor) -> str:
             f"{certificate.quadrature_error:.1e} of the prior sd"
         )
     lines.append(f"  {'status':<12} {model.status_}")
-    timings = model.timings_
-    lines.append(
-        f"  {'seconds':<12} {timings['total']:.2f} = {timings['pass']:.2f} for the pass over the "
-        f"rows + {timings['learn']:.2f} for learning"
-    )
+    lines.append(f"  {'seconds':<12} {model.timings_['total']:.2f}")
     return "\n".join(lines)
 
 
@@ -78,6 +75,10 @@ def guarantee(model: GPRegressor) -> str:
     certificate = model.certificate_
     if certificate.replaces_prior:
         return "none: the features replace the kernel's prior, and the bounds hold for theirs"
+    if isinstance(model.posterior_, NeighbourPosterior):
+        return (
+            "none: the nearest rows stand for all of them; the status says what more would change"
+        )
     if model.features_ is None:
         return "not needed: the posterior is exact"
     if certificate.holds:
@@ -93,9 +94,48 @@ def guarantee(model: GPRegressor) -> str:
     )
 
 
+def describe_engine(model: GPRegressor) -> str:
+    """Return which engine the model was fitted with, as a sentence."""
+    posterior = model.posterior_
+    if isinstance(posterior, NeighbourPosterior):
+        return (
+            f"neighbours: each prediction looks at the nearest {posterior.num_neighbours} of "
+            f"{posterior.num_rows:,} rows"
+        )
+    names = {
+        "exact": "exact: all rows, no approximation",
+        "dense": "dense lattice",
+        "iterative": "iterative lattice",
+        "additive": "additive: a lattice for each term",
+        "features": "features of a family",
+    }
+    return names[model.engine_]
+
+
+def describe_trials(model: GPRegressor) -> list[str]:
+    """Return what was tried, a line for each engine, if more than one was."""
+    if len(model.trials_) < 2:
+        return []
+    lines = ["tried: engine, mean log predictive density of hidden rows, seconds"]
+    for trial in model.trials_:
+        score = f"{trial.score:10.4f}" if np.isfinite(trial.score) else f"{'–':>10}"
+        remark = f"  not tried: {trial.remark}" if trial.remark else ""
+        lines.append(f"  {trial.engine:<11}{score}{trial.seconds:9.1f}{remark}")
+    return lines
+
+
+def _evidence(model: GPRegressor) -> str:
+    if isinstance(model.posterior_, NeighbourPosterior):
+        return f"about {model.elbo_:,.0f}, from a sample of the rows' conditionals"
+    if model.engine_ == "exact":
+        return f"{model.elbo_:,.3f}"
+    return (
+        f"between {model.elbo_:,.3f} (elbo) and {model.upper_bound_:,.3f}; "
+        f"tightened lower bound {model.tightened_bound_:,.3f}"
+    )
+
+
 def _features(model: GPRegressor) -> str:
-    if model.features_ is None:
-        return "none: exact"
     family = resolve_features(model.features, "auto", 1)
     name = "" if family is None else f"{type(family).__name__}, "
     if isinstance(model.posterior_, AdditivePosterior):

@@ -22,7 +22,7 @@ from orthogp.statistics.lattice import MAX_DIMS
 
 _MEANS = (None, "constant", "linear")
 _WEIGHTS = ("repeats", "precisions")
-_SOLVERS = ("auto", "dense", "iterative")
+_SOLVERS = ("auto", "exact", "dense", "iterative", "neighbours")
 
 
 def check_settings(estimator: Any) -> None:

@@ -15,39 +15,33 @@ weight zero are not there. The gradient is that of Gaussian likelihoods,
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import NamedTuple
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
 from numpy.typing import NDArray
-from scipy.linalg import get_lapack_funcs
+from scipy.linalg import get_blas_funcs, get_lapack_funcs
 
 from orthogp.errors import InputError, PrecisionError
 from orthogp.features.base import as_rows, prior_variance
-from orthogp.features.inducing import covariance_matrix
 from orthogp.features.lattice import MeanPrior
+from orthogp.inference.ascent import Evaluation
 from orthogp.inference.bounds import factorise_in_place, unwhiten, whiten
-from orthogp.inference.parameters import Slot, learned_slots, unpack, value_and_derivatives
+from orthogp.inference.exact_information import derivative_products
+from orthogp.inference.pair_covariances import Covariances, PairKernel
+from orthogp.inference.parameters import pack, unpack
 from orthogp.inference.predictive import Gaussian, PredictivePosterior
+from orthogp.inference.row_pairs import RowPairs
 from orthogp.kernels import Kernel
-from orthogp.precision import AnyArray, in_double
 from orthogp.statistics.nufft import chunks
 
 (potri,) = get_lapack_funcs(("potri",), dtype=np.float64)
+(syrk,) = get_blas_funcs(("syrk",), dtype=np.float64)
 
-# Lags per compiled call, which bounds memory; fewer are filled up to powers of two: few shapes.
-_LAGS_PER_BLOCK = 2**14
-_SMALLEST_BLOCK = 2**8
+# Rows that predictions are made for at once, which bounds memory.
 _ROWS_PER_BLOCK = 2**10
-# Up to so many parameters the gradient is taken forwards.
-_FEW_PARAMETERS = 3
-# Up to so many rows, and entries of ∂K/∂θ, all lags are taken in one compiled call: most of the
-# time would else go into calls.
-_FEW_ROWS, _FEW_ENTRIES = 512, 2**21
+_PAIRS_PER_BLOCK = 2**20
+# Bytes of derivatives that are kept while the matrix is factorised; more are made a second time.
+_KEPT = 2**28
 
 
 class ExactPosterior(PredictivePosterior):
@@ -84,7 +78,14 @@ class ExactPosterior(PredictivePosterior):
         self.prior_variance = prior_variance(kernel)
         self.residual = 0.0
         self._data = _gather(kernel, mean, X, y, weights, repeats=repeats)
-        self._solution = _solve(_gram(kernel, self._data), self._data, self.noise_variance)
+        self._pair_kernel = PairKernel(kernel, self._data.X.shape[1])
+        self._vector = pack(kernel, self._pair_kernel.slots)
+        pairs = RowPairs(self._data.X)
+        values = _covariances(self._pair_kernel, self._vector, pairs, derivatives=False).values
+        self._solution = _solve(values, pairs, self._data, self.noise_variance)
+        self._alpha = (
+            np.sqrt(self._data.weights / self.noise_variance)[:, None] * self._solution.scaled_alpha
+        )
 
     @property
     def num_rows(self) -> int:
@@ -114,8 +115,9 @@ class ExactPosterior(PredictivePosterior):
             cross = self._prior_covariance(X[part], self._data.X)
             prior = self.prior_variance + self.mean.prior_variance(X[part])
             explained = np.sum(self._whiten(cross) ** 2, axis=0)
-            means.append(cross @ self._solution.alpha)
-            variances.append(np.maximum(prior - explained, 0.0))
+            means.append(cross @ self._alpha)
+            # Less is lost in rounding.
+            variances.append(np.maximum(prior - explained, np.finfo(np.float64).eps * prior))
         return Gaussian(np.concatenate(means), np.concatenate(variances))
 
     def covariance(self, X: NDArray) -> NDArray[np.float64]:
@@ -125,8 +127,9 @@ class ExactPosterior(PredictivePosterior):
         return self._prior_covariance(X, X) - whitened.T @ whitened
 
     def _prior_covariance(self, A: NDArray, B: NDArray) -> NDArray[np.float64]:
-        kernel_part = np.asarray(covariance_matrix(self.kernel, A, B))
-        return kernel_part + self.mean.features(A) @ self.mean.features(B).T
+        return self._pair_kernel.between(self._vector, A, B) + (
+            self.mean.features(A) @ self.mean.features(B).T
+        )
 
     def _whiten(self, cross: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return L⁻¹ W^½ k(X, ·)/σ, whose squares are the explained variances, (n, n*)."""
@@ -138,7 +141,7 @@ class ExactObjective:
     """Log p(y) as a function of log hyperparameters.
 
     The vector holds the logarithms of the kernel's learned parameters and, last, of the noise
-    variance. For the parameters see `ExactPosterior`.
+    variance. For the parameters see `ExactPosterior`; `num_threads` make covariances.
     """
 
     def __init__(
@@ -150,89 +153,94 @@ class ExactObjective:
         weights: NDArray | None = None,
         *,
         repeats: bool = True,
+        num_threads: int = 1,
     ) -> None:
         self.kernel = kernel
-        self.slots = learned_slots(kernel)
         self._data = _gather(kernel, mean, X, y, weights, repeats=repeats)
+        self._pairs = RowPairs(self._data.X)
+        self._pair_kernel = PairKernel(kernel, self._data.X.shape[1])
+        self.slots = self._pair_kernel.slots
+        self._num_threads = num_threads
 
     def value(self, vector: NDArray[np.float64]) -> float:
         """Return log p(y)."""
-        data = self._data
-        if len(data.X) <= _FEW_ROWS:
-            values = _values(np.asarray(vector[:-1]), self.kernel, self.slots, self._pairs.lags)
-            gram = self._pairs.matrix(values, data)
-        else:
-            gram = _gram(self.kernel_at(vector), data)
-        return _solve(gram, data, float(np.exp(vector[-1]))).log_likelihood
+        values = self._covariances(vector, derivatives=False).values
+        return _solve(values, self._pairs, self._data, float(np.exp(vector[-1]))).log_likelihood
 
     def value_and_gradient(self, vector: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
         """Return log p(y) and its gradient."""
+        found = self._evaluate(vector, informed=False)
+        return found.value, found.gradient
+
+    def evaluate(self, vector: NDArray[np.float64]) -> Evaluation:
+        """Return log p(y), its gradient and the average information."""
+        return self._evaluate(vector, informed=True)
+
+    def _evaluate(self, vector: NDArray[np.float64], *, informed: bool) -> Evaluation:
         data, noise = self._data, float(np.exp(vector[-1]))
         p = data.y.shape[1]
-        few = len(data.X) <= _FEW_ROWS and len(data.X) ** 2 * len(vector) <= _FEW_ENTRIES
-        jacobian = None
-        if few:
-            values, jacobian = _values_and_jacobian(
-                vector[:-1], self.kernel, self.slots, self._pairs.lags
-            )
-            gram = self._pairs.matrix(values, data)
-        else:
-            gram = _gram(self.kernel_at(vector), data)
-        solution = _solve(gram, data, noise)
-        alpha = solution.alpha
-        # ½ (ααᵀ − W^½ B⁻¹ W^½/σ²), in the lower triangle, which is all that is read of it.
+        keep = 8 * self._pairs.count * len(vector) <= _KEPT
+        k = self._covariances(vector, derivatives=keep)
+        solution = _solve(k.values, self._pairs, data, noise)
+        scaled_alpha = solution.scaled_alpha
+        if not keep:
+            k = self._covariances(vector, derivatives=True)
+        information = np.empty((0, 0))
+        if informed:
+            information = self._information(vector, k, solution)
+        # In the lower triangle, which is all that is read of it: α̃α̃ᵀ − B⁻¹, α̃ = σ W^{−½} α.
         inverse = potri(solution.chol, lower=1, overwrite_c=1)[0]
-        kept = np.sum(np.einsum("ii->i", inverse))
-        scale = np.sqrt(data.weights / noise)
-        # Both terms are symmetric: transposed, all matrices are in one order.
-        transposed = inverse.T
-        transposed *= -p / 2 * scale[:, None] * scale
-        transposed += alpha @ alpha.T / 2
-        gradient = np.empty_like(vector)
-        if jacobian is None:
-            gradient[:-1] = _pull(self.kernel, self.slots, vector[:-1], data.X, inverse)
-        else:
-            gradient[:-1] = np.asarray(jacobian) @ self._pairs.weights(inverse)
-        gradient[-1] = 0.5 * (
-            noise * np.sum(alpha**2 / data.weights[:, None]) + p * (len(data.X) - kept - data.rows)
-        )
-        return solution.log_likelihood, gradient
+        kept = np.trace(inverse)
+        bar = syrk(1.0, scaled_alpha, beta=-p, c=inverse, lower=1, overwrite_c=1)
+        noise_part = np.sum(scaled_alpha**2) + p * (len(data.X) - kept - data.rows)
+        weights = self._pairs.gather(bar)
+        if data.weight_products is not None:
+            weights *= data.weight_products
+            weights[-1] = np.einsum("ii->i", bar) @ data.weights
+        weights *= 1 / (2 * noise)
+        gradient = np.append(self._pull(vector, k, weights), 0.5 * noise_part)
+        return Evaluation(solution.log_likelihood, gradient, information)
+
+    def _information(
+        self, vector: NDArray[np.float64], k: Covariances, solution: _Solution
+    ) -> NDArray[np.float64]:
+        data = self._data
+        scale = np.sqrt(data.weights / np.exp(vector[-1]))[:, None]
+        alpha = np.asfortranarray(scale * solution.scaled_alpha)
+        moved = derivative_products(self._pair_kernel, vector[:-1], k, self._pairs, data.X, alpha)
+        # In units of the noise, where log σ² moves by α̃ itself.
+        columns = np.concatenate([scale * moved, solution.scaled_alpha[None]])
+        size, p = len(vector), alpha.shape[1]
+        flat = np.moveaxis(columns, 0, 1).reshape(len(data.X), size * p)
+        whitened = whiten(solution.chol, flat).reshape(len(data.X), size, p)
+        information = 0.5 * np.einsum("nip,njp->ij", whitened, whitened, optimize=True)
+        # Repeated rows tell of the noise by what they say of each other.
+        information[-1, -1] += 0.5 * p * max(data.rows - len(data.X), 0.0)
+        return information
 
     def kernel_at(self, vector: NDArray[np.float64]) -> Kernel:
         """Return the kernel of a parameter vector."""
         return unpack(self.kernel, self.slots, np.asarray(vector[:-1]))
 
-    @cached_property
-    def _pairs(self) -> _Pairs:
-        return _Pairs.of(self._data.X)
+    def _pull(
+        self, vector: NDArray[np.float64], k: Covariances, weights: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        """Return Σ_p weights_p ∂k_p/∂log θ."""
+        by_lag = np.zeros((len(k.by_square), self._pair_kernel.num_dims))
+        if len(k.by_square):
+            by_square = k.by_square * weights
+            for part in chunks(self._pairs.count, _PAIRS_PER_BLOCK):
+                by_lag += by_square[:, part] @ self._pairs.squares_of_lags(part).T
+        return self._pair_kernel.gradient(vector[:-1], k.by_parameter @ weights, by_lag)
 
-
-class _Pairs(NamedTuple):
-    """All pairs of a few rows: places in the lower triangle, column by column, and the lags.
-
-    A pair of different rows counts twice in a sum over the matrix.
-    """
-
-    places: NDArray[np.int64]
-    counts: NDArray[np.float64]
-    lags: NDArray[np.float64]
-
-    @classmethod
-    def of(cls, X: NDArray[np.float64]) -> _Pairs:
-        """Return the pairs of the rows of X."""
-        columns, rows = np.triu_indices(len(X))
-        counts = np.where(rows == columns, 1.0, 2.0)
-        return cls(columns * len(X) + rows, counts, X[rows] - X[columns])
-
-    def matrix(self, values: object, data: _Data) -> NDArray[np.float64]:
-        """Return the lower triangle of the covariance of kernel and mean function."""
-        transposed = data.mean_columns @ data.mean_columns.T
-        transposed.reshape(-1)[self.places] += np.asarray(values)
-        return transposed.T
-
-    def weights(self, bar: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return what a symmetric `bar`, column by column, makes each pair count in a sum."""
-        return self.counts * bar.T.reshape(-1)[self.places]
+    def _covariances(self, vector: NDArray[np.float64], *, derivatives: bool) -> Covariances:
+        return _covariances(
+            self._pair_kernel,
+            vector[:-1],
+            self._pairs,
+            derivatives=derivatives,
+            num_threads=self._num_threads,
+        )
 
 
 class _Data(NamedTuple):
@@ -241,6 +249,8 @@ class _Data(NamedTuple):
     X: NDArray[np.float64]
     y: NDArray[np.float64]
     weights: NDArray[np.float64]
+    #: √(w_i w_j) for all pairs, unless weights are one.
+    weight_products: NDArray[np.float64] | None
     mean_columns: NDArray[np.float64]
     #: N and Σ log w_n as in `Moments`, by what weights mean.
     rows: float
@@ -248,10 +258,10 @@ class _Data(NamedTuple):
 
 
 class _Solution(NamedTuple):
-    """The lower Cholesky factor of B, α (n, p), and log p(y)."""
+    """The lower Cholesky factor of B, B⁻¹ W^½ y/σ = σ W^{−½} α (n, p), and log p(y)."""
 
     chol: NDArray[np.float64]
-    alpha: NDArray[np.float64]
+    scaled_alpha: NDArray[np.float64]
     log_likelihood: float
 
 
@@ -278,17 +288,45 @@ def _gather(
         X=X,
         y=targets,
         weights=w,
+        weight_products=None if np.all(w == 1) else RowPairs(X).products(np.sqrt(w)),
         mean_columns=mean.features(X),
         rows=float(w.sum()) if repeats else float(len(w)),
         log_weights=0.0 if repeats else float(np.log(w).sum()),
     )
 
 
-def _solve(gram: NDArray[np.float64], data: _Data, noise_variance: float) -> _Solution:
-    """Factorise B, overwriting K."""
+def _covariances(
+    pair_kernel: PairKernel,
+    vector: NDArray[np.float64],
+    pairs: RowPairs,
+    *,
+    derivatives: bool,
+    num_threads: int = 1,
+) -> Covariances:
+    return pair_kernel.covariances(
+        vector,
+        pairs.count,
+        pairs.squares_of_lags,
+        pairs.lags,
+        derivatives=derivatives,
+        num_threads=num_threads,
+    )
+
+
+def _solve(
+    values: NDArray[np.float64], pairs: RowPairs, data: _Data, noise_variance: float
+) -> _Solution:
+    """Factorise B, given the kernel at all pairs."""
     scale = np.sqrt(data.weights / noise_variance)
-    gram *= scale[:, None]
-    gram *= scale
+    gram = np.empty((len(data.X),) * 2, order="F")
+    scaled = values / noise_variance
+    if data.weight_products is not None:
+        scaled *= data.weight_products
+    pairs.fill(scaled, gram)
+    np.einsum("ii->i", gram)[:] = values[-1] * scale**2
+    if data.mean_columns.shape[1]:
+        columns = np.asfortranarray(scale[:, None] * data.mean_columns)
+        gram = syrk(1.0, columns, beta=1.0, c=gram, lower=1, overwrite_c=1)
     try:
         chol = factorise_in_place(gram)
     except PrecisionError as error:
@@ -300,84 +338,4 @@ def _solve(gram: NDArray[np.float64], data: _Data, noise_variance: float) -> _So
     log_det = 2 * np.sum(np.log(np.einsum("ii->i", chol)))
     normaliser = data.rows * np.log(2 * np.pi * noise_variance) - data.log_weights
     value = -0.5 * (data.y.shape[1] * (normaliser + log_det) + np.sum(whitened**2))
-    return _Solution(chol, scale[:, None] * unwhiten(chol, whitened), float(value))
-
-
-# ---------------------------------------------------------------------- kernel matrices by lags
-
-
-def _gram(kernel: Kernel, data: _Data) -> NDArray[np.float64]:
-    """Return the covariance of kernel and mean function between all rows, column by column."""
-    size = len(data.X)
-    gram = np.zeros((size, size), order="F")
-    rows, columns = np.tril_indices(size, -1)
-    origin = np.zeros((1, data.X.shape[1]))
-    for part in chunks(len(rows), _LAGS_PER_BLOCK):
-        i, j = rows[part], columns[part]
-        gram[i, j] = np.asarray(covariance_matrix(kernel, _lags(data.X, i, j), origin))[: len(i), 0]
-    gram += gram.T
-    np.einsum("ii->i", gram)[:] = prior_variance(kernel)
-    gram += data.mean_columns @ data.mean_columns.T
-    return gram
-
-
-def _pull(
-    kernel: Kernel,
-    slots: tuple[Slot, ...],
-    log_parameters: NDArray[np.float64],
-    X: NDArray[np.float64],
-    bar: NDArray[np.float64],
-) -> NDArray[np.float64]:
-    """Return Σ bar_nm ∂K_nm/∂log θ for a symmetric `bar`, of which the lower triangle is read."""
-    rows, columns = np.tril_indices(len(X))
-    total = np.zeros(len(log_parameters))
-    for part in chunks(len(rows), _LAGS_PER_BLOCK):
-        i, j = rows[part], columns[part]
-        lags = _lags(X, i, j)
-        weights = np.zeros(len(lags))
-        weights[: len(i)] = np.where(i == j, 1.0, 2.0) * bar[i, j]
-        total += np.asarray(_weighted_gradient(log_parameters, kernel, slots, lags, weights))
-    return total
-
-
-def _lags(
-    X: NDArray[np.float64], rows: NDArray[np.int64], columns: NDArray[np.int64]
-) -> NDArray[np.float64]:
-    """Return x_i − x_j for pairs of rows, filled up with zeros to a block."""
-    size = max(_SMALLEST_BLOCK, 1 << (len(rows) - 1).bit_length())
-    lags = np.zeros((size, X.shape[1]))
-    np.subtract(X[rows], X[columns], out=lags[: len(rows)])
-    return lags
-
-
-@in_double
-@eqx.filter_jit
-def _values(
-    log_parameters: NDArray, kernel: Kernel, slots: tuple[Slot, ...], lags: NDArray
-) -> Float[AnyArray, " n"]:
-    return jax.vmap(unpack(kernel, slots, jnp.asarray(log_parameters)).k)(jnp.asarray(lags))
-
-
-@in_double
-@eqx.filter_jit
-def _values_and_jacobian(
-    log_parameters: NDArray, kernel: Kernel, slots: tuple[Slot, ...], lags: NDArray
-) -> tuple[Float[AnyArray, " n"], Float[AnyArray, "p n"]]:
-    def covariances(vector: Float[AnyArray, " p"]) -> Float[AnyArray, " n"]:
-        return jax.vmap(unpack(kernel, slots, vector).k)(jnp.asarray(lags))
-
-    return value_and_derivatives(covariances, jnp.asarray(log_parameters), axis=0)
-
-
-@in_double
-@eqx.filter_jit
-def _weighted_gradient(
-    log_parameters: NDArray, kernel: Kernel, slots: tuple[Slot, ...], lags: NDArray, bar: NDArray
-) -> Float[AnyArray, " p"]:
-    def weighted(vector: Float[AnyArray, " p"]) -> Float[AnyArray, ""]:
-        values = jax.vmap(unpack(kernel, slots, vector).k)(jnp.asarray(lags))
-        return jnp.asarray(bar) @ values
-
-    # Forwards keeps nothing of kernels that are sums over many nodes; backwards scales better.
-    transform = jax.jacfwd if len(log_parameters) <= _FEW_PARAMETERS else jax.grad
-    return transform(weighted)(jnp.asarray(log_parameters))
+    return _Solution(chol, unwhiten(chol, whitened), float(value))

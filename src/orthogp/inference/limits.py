@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from orthogp.inference.parameters import Slot, pack, unpack
 from orthogp.inference.wrapping import lengthscale_limits
-from orthogp.kernels import Kernel
+from orthogp.kernels import Cyclic, Kernel, Rotated
 from orthogp.statistics import FrequencyLattice
 
 #: The smallest noise variance, relative to the variance of the targets.
@@ -22,6 +22,11 @@ _LIMITS = {
     "alpha": (0.3, 500.0),
     "shape_lengthscale": (0.1, 50.0),
 }
+# Where covariances are taken at the rows' own lags no quadrature limits the rational quadratic
+# kernel, which becomes an RBF for large α.
+_ROW_LIMITS = {**_LIMITS, "alpha": (0.1, 1e4)}
+# Lengthscales reach from where all rows are apart to where a column does not matter any more.
+_CLOSEST, _FARTHEST = 1e-2, 1e4
 
 
 def parameter_limits(
@@ -55,6 +60,54 @@ def parameter_limits(
     lower.append(np.log([noise_floor]))
     upper.append(np.log([1e3]))
     return np.concatenate(lower), np.concatenate(upper)
+
+
+def row_limits(
+    kernel: Kernel, slots: tuple[Slot, ...], X: NDArray[np.float64], noise_floor: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return lower and upper limits of the log parameters and, last, of the log noise variance.
+
+    For models of the rows X themselves, (n, d), which no lattice limits.
+    """
+    closest, width = _spacings(X), np.ptp(X, axis=0)
+    width = np.where(width > 0, width, 1.0)
+    primitives = list(kernel.primitives())
+    lower, upper = [], []
+    for slot, flat in zip(slots, _split(pack(kernel, slots), slots), strict=True):
+        logs = flat.reshape(slot.shape)
+        primitive, dims = primitives[slot.primitive]
+        columns = slice(None) if dims is None else list(dims)
+        short, long = closest[columns], width[columns]
+        if slot.name == "lengthscale":
+            low, high = np.log(_CLOSEST * short), np.log(_FARTHEST * long)
+            if isinstance(primitive, Cyclic):
+                high = np.log(primitive.period)
+                low = np.minimum(np.min(low), high)
+            elif isinstance(primitive, Rotated) or slot.shape in ((), (1,)):
+                low, high = np.min(low), np.max(high)
+        elif slot.name == "period":
+            low, high = np.log(2 * short.min()), np.log(4 * long.max())
+        elif slot.is_angle:
+            low, high = logs - np.pi, logs + np.pi
+        elif slot.name in _ROW_LIMITS:
+            low, high = np.log(_ROW_LIMITS[slot.name])
+        else:
+            low, high = logs - np.log(4), logs + np.log(4)
+        lower.append(np.broadcast_to(low, slot.shape).ravel())
+        upper.append(np.broadcast_to(high, slot.shape).ravel())
+    lower.append(np.log([noise_floor]))
+    upper.append(np.log([1e3]))
+    return np.concatenate(lower), np.concatenate(upper)
+
+
+def _spacings(X: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the shortest distance between different values of each column, one if all agree."""
+    gaps = np.diff(np.sort(X, axis=0), axis=0)
+    width = np.ptp(X, axis=0)
+    # Values that differ by rounding only are the same.
+    apart = np.where(gaps > 1e-9 * width, gaps, np.inf)
+    shortest = np.min(apart, axis=0, initial=np.inf)
+    return np.where(np.isfinite(shortest), shortest, 1.0)
 
 
 def within_limits(

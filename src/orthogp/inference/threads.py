@@ -28,7 +28,7 @@ class BlasThreads:
     """Runs blocks of dense linear algebra on one or on all threads, whichever was faster so far."""
 
     def __init__(self, num_threads: int) -> None:
-        self._num_threads = num_threads
+        self.num_threads = num_threads
         self._seconds: dict[int, float] = {}
 
     @contextmanager
@@ -43,9 +43,9 @@ class BlasThreads:
             self._seconds[threads] = (time.perf_counter() - began) / size**3
 
     def _choose(self, size: int) -> int:
-        if self._num_threads == 1 or size < _WORTH_THREADS:
+        if self.num_threads == 1 or size < _WORTH_THREADS:
             return 1
-        for threads in (1, self._num_threads):
+        for threads in (1, self.num_threads):
             if threads not in self._seconds:
                 return threads
         return min(self._seconds, key=self._seconds.__getitem__)

@@ -47,18 +47,30 @@ def positive(name: str, default: float = 1.0) -> Parameter:
     )
 
 
-class RBF(Kernel):
+class Radial(Kernel):
+    """A kernel that sees a lag by r² = Σ (τ_d/ℓ_d)² alone.
+
+    Where many lags of the same rows are needed, their squares can then be formed by a product of
+    matrices, and one function of a single number is compiled whatever the number of columns.
+    """
+
+    @abstractmethod
+    def at_square(self, square: Float[AnyArray, ""]) -> Float[AnyArray, ""]:
+        """Return the covariance where r² is `square`."""
+
+    def k(self, lag: Float[AnyArray, " d"]) -> Float[AnyArray, ""]:
+        """Return the covariance at one lag."""
+        return self.at_square(scaled_square(lag, self.parameters()["lengthscale"]))
+
+
+class RBF(Radial):
     """The squared exponential kernel, k = v exp(−½ Σ (τ_d/ℓ_d)²)."""
 
     variance: Parameter = positive("variance")
     lengthscale: Parameter = positive("lengthscale")
 
-    def k(self, lag: Float[AnyArray, " d"]) -> Float[AnyArray, ""]:
-        """Return v exp(−½ Σ (τ_d/ℓ_d)²)."""
-        return self.radial(scaled_square(lag, self.lengthscale))
-
-    def radial(self, square: Float[AnyArray, "..."]) -> Float[AnyArray, "..."]:
-        """Return v exp(−s/2)."""
+    def at_square(self, square: Float[AnyArray, ""]) -> Float[AnyArray, ""]:
+        """Return v exp(−½ r²)."""
         return self.variance * jnp.exp(-0.5 * square)
 
     def spectral_density(self, omega: Float[AnyArray, " d"]) -> Float[AnyArray, ""]:
@@ -93,7 +105,7 @@ class RBF(Kernel):
 MANY_IMAGES = {1: 16, 2: 8, 3: 4}
 
 
-class Matern(Kernel):
+class Matern(Radial):
     """The Matérn kernel of any real smoothness ν > 0, learned with the rest unless fixed."""
 
     num_images = MANY_IMAGES
@@ -102,15 +114,10 @@ class Matern(Kernel):
     variance: Parameter = positive("variance")
     lengthscale: Parameter = positive("lengthscale")
 
-    def k(self, lag: Float[AnyArray, " d"]) -> Float[AnyArray, ""]:
-        """Return v 2^{1−ν}/Γ(ν) z^ν K_ν(z), z = √(2ν Σ (τ_d/ℓ_d)²), as a Gaussian mixture."""
-        return self.radial(scaled_square(lag, self.lengthscale))
-
-    def radial(self, square: Float[AnyArray, "..."]) -> Float[AnyArray, "..."]:
-        """Return v 2^{1−ν}/Γ(ν) z^ν K_ν(z), z = √(2ν s), as a Gaussian mixture."""
+    def at_square(self, square: Float[AnyArray, ""]) -> Float[AnyArray, ""]:
+        """Return v 2^{1−ν}/Γ(ν) z^ν K_ν(z), z = √(2ν r²), as a Gaussian mixture."""
         g, weights = gamma_mixture(self.nu, MATERN_NODES)
-        exponents = -0.5 * self.nu * jnp.asarray(square)[..., None] / g
-        return self.variance * jnp.sum(weights * jnp.exp(exponents), axis=-1)
+        return self.variance * jnp.sum(weights * jnp.exp(-0.5 * self.nu * square / g))
 
     def spectral_density(self, omega: Float[AnyArray, " d"]) -> Float[AnyArray, ""]:
         """Return the Matérn density; see `matern_density`."""
@@ -125,7 +132,7 @@ class Matern(Kernel):
         return matern_derivative_variance(self.nu, self.variance, self.lengthscale, num_dims)
 
 
-class _HalfIntegerMatern(Kernel):
+class _HalfIntegerMatern(Radial):
     """A Matérn kernel of fixed half-integer smoothness, with its elementary covariance."""
 
     variance: Parameter = positive("variance")
@@ -147,18 +154,11 @@ class _HalfIntegerMatern(Kernel):
         nu = jnp.asarray(self.nu)
         return matern_derivative_variance(nu, self.variance, self.lengthscale, num_dims)
 
-    def k(self, lag: Float[AnyArray, " d"]) -> Float[AnyArray, ""]:
-        """Return the covariance at one lag; see `radial`."""
-        return self.radial(scaled_square(lag, self.lengthscale))
-
-    @abstractmethod
-    def radial(self, square: Float[AnyArray, "..."]) -> Float[AnyArray, "..."]:
-        """Return the covariance as a function of s = Σ (τ_d/ℓ_d)²."""
-
-    def _root(self, square: Float[AnyArray, "..."]) -> Float[AnyArray, "..."]:
-        """Return z = √(2ν s)."""
+    def _scaled_distance(self, square: Float[AnyArray, ""]) -> Float[AnyArray, ""]:
+        """Return z = √(2ν r²)."""
+        square = 2 * self.nu * square
         # The root's derivative at lag zero is infinite; its product with zero must not be NaN.
-        safe = jnp.where(square > 0, 2 * self.nu * square, 1.0)
+        safe = jnp.where(square > 0, square, 1.0)
         return jnp.where(square > 0, jnp.sqrt(safe), 0.0)
 
 
@@ -167,9 +167,9 @@ class Matern12(_HalfIntegerMatern):
 
     nu = 0.5
 
-    def radial(self, square: Float[AnyArray, "..."]) -> Float[AnyArray, "..."]:
-        """Return v e^{−z}, z = √s, s = Σ (τ_d/ℓ_d)²."""
-        return self.variance * jnp.exp(-self._root(square))
+    def at_square(self, square: Float[AnyArray, ""]) -> Float[AnyArray, ""]:
+        """Return v e^{−z}, z = r."""
+        return self.variance * jnp.exp(-self._scaled_distance(square))
 
 
 class Matern32(_HalfIntegerMatern):
@@ -177,9 +177,9 @@ class Matern32(_HalfIntegerMatern):
 
     nu = 1.5
 
-    def radial(self, square: Float[AnyArray, "..."]) -> Float[AnyArray, "..."]:
-        """Return v (1 + z) e^{−z}, z = √(3s), s = Σ (τ_d/ℓ_d)²."""
-        z = self._root(square)
+    def at_square(self, square: Float[AnyArray, ""]) -> Float[AnyArray, ""]:
+        """Return v (1 + z) e^{−z}, z = √3 r."""
+        z = self._scaled_distance(square)
         return self.variance * (1 + z) * jnp.exp(-z)
 
 
@@ -188,13 +188,13 @@ class Matern52(_HalfIntegerMatern):
 
     nu = 2.5
 
-    def radial(self, square: Float[AnyArray, "..."]) -> Float[AnyArray, "..."]:
-        """Return v (1 + z + z²/3) e^{−z}, z = √(5s), s = Σ (τ_d/ℓ_d)²."""
-        z = self._root(square)
+    def at_square(self, square: Float[AnyArray, ""]) -> Float[AnyArray, ""]:
+        """Return v (1 + z + z²/3) e^{−z}, z = √5 r."""
+        z = self._scaled_distance(square)
         return self.variance * (1 + z + z**2 / 3) * jnp.exp(-z)
 
 
-class RationalQuadratic(Kernel):
+class RationalQuadratic(Radial):
     """The rational quadratic kernel, k = v (1 + Σ (τ_d/ℓ_d)²/(2α))^{−α}.
 
     Its density is infinite at ω = 0 for α ≤ D/2; the corrected mass of mode 0 is always finite. The
@@ -205,12 +205,8 @@ class RationalQuadratic(Kernel):
     lengthscale: Parameter = positive("lengthscale")
     alpha: Parameter = positive("alpha")
 
-    def k(self, lag: Float[AnyArray, " d"]) -> Float[AnyArray, ""]:
-        """Return v (1 + Σ (τ_d/ℓ_d)²/(2α))^{−α}."""
-        return self.radial(scaled_square(lag, self.lengthscale))
-
-    def radial(self, square: Float[AnyArray, "..."]) -> Float[AnyArray, "..."]:
-        """Return v (1 + s/(2α))^{−α}."""
+    def at_square(self, square: Float[AnyArray, ""]) -> Float[AnyArray, ""]:
+        """Return v (1 + r²/(2α))^{−α}."""
         return self.variance * jnp.exp(-self.alpha * jnp.log1p(square / (2 * self.alpha)))
 
     def spectral_density(self, omega: Float[AnyArray, " d"]) -> Float[AnyArray, ""]:

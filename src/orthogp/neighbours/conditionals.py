@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from orthogp.inference.threads import in_threads, one_thread
 from orthogp.kernels import Kernel
-from orthogp.neighbours.covariance import covariances_and_pull, covariances, sets_per_call
+from orthogp.neighbours.covariance import covariances, covariances_and_pull, sets_per_call
 
 Array = NDArray[np.float64]
 

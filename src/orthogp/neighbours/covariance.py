@@ -23,8 +23,9 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import NDArray
 
-from orthogp.inference.parameters import Slot, learned_slots, unpack
+from orthogp.inference.parameters import Slot, learned_slots, pack, unpack
 from orthogp.kernels import Kernel, On, Sum
+from orthogp.kernels.stationary import Radial
 from orthogp.precision import AnyArray, in_double
 
 #: Entries of covariance matrices per compiled call: one shape for all sizes of sets, and arrays
@@ -123,7 +124,7 @@ def covariances_and_pull(kernel: Kernel, X: Array) -> Covariances:
 
 def _radial_terms(
     kernel: Kernel, dims: tuple[int, ...]
-) -> list[tuple[Kernel, tuple[int, ...]]] | None:
+) -> list[tuple[Radial, tuple[int, ...]]] | None:
     """Return the functions of s that a kernel adds up, with their columns, or `None`.
 
     In the order of its primitives.
@@ -135,7 +136,7 @@ def _radial_terms(
         return [item for part in found if part is not None for item in part]
     if isinstance(kernel, On):
         return _radial_terms(kernel.kernel, tuple(dims[d] for d in kernel.dims))
-    return [(kernel, dims)] if hasattr(kernel, "radial") else None
+    return [(kernel, dims)] if isinstance(kernel, Radial) else None
 
 
 def _scaled(X: Array, primitive: Kernel, dims: tuple[int, ...]) -> Array:
@@ -183,25 +184,26 @@ def _by_entries(function: Callable, kernel: Kernel, entries: Array, *static: obj
 
 @in_double
 @jax.jit
-def _radial(primitive: Kernel, square: Float[AnyArray, " n"]) -> Float[AnyArray, " n"]:
-    return primitive.radial(square)  # type: ignore[attr-defined]
+def _radial(primitive: Radial, square: Float[AnyArray, " n"]) -> Float[AnyArray, " n"]:
+    return jax.vmap(primitive.at_square)(square)
 
 
 @in_double
 @eqx.filter_jit
 def _radial_and_slopes(
-    primitive: Kernel, square: Float[AnyArray, " n"], shape_names: tuple[str, ...]
+    primitive: Radial, square: Float[AnyArray, " n"], shape_names: tuple[str, ...]
 ) -> tuple:
     """Return k(s), k'(s) and ∂k/∂log θ for the parameters of the shape."""
     square = jnp.asarray(square)
-    values, slopes = jax.jvp(primitive.radial, (square,), (jnp.ones_like(square),))  # type: ignore[attr-defined]
+    covariance = jax.vmap(primitive.at_square)
+    values, slopes = jax.jvp(covariance, (square,), (jnp.ones_like(square),))
     shapes = []
     for name in shape_names:
         value = jnp.asarray(primitive.parameters()[name])
 
         def along(log_value: Float[AnyArray, ""], name: str = name):
             changed = primitive.with_parameters(**{name: jnp.exp(log_value)})
-            return changed.radial(square)  # type: ignore[attr-defined]
+            return jax.vmap(changed.at_square)(square)
 
         shapes.append(jax.jvp(along, (jnp.log(value),), (jnp.ones_like(value),))[1])
     return values, slopes, tuple(shapes)
@@ -218,8 +220,6 @@ def _values_by_lag(kernel: Kernel, X: Array) -> Array:
 
 
 def _by_lags(kernel: Kernel, slots: tuple[Slot, ...], X: Array) -> Covariances:
-    from orthogp.inference.parameters import pack
-
     i, j = np.tril_indices(X.shape[1])
     values = _values_by_lag(kernel, X)
 

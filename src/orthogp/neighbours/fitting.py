@@ -13,14 +13,12 @@ is what a sample loses compared with all terms; B grows until the loss is small.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from orthogp.features.base import prior_variance
 from orthogp.features.lattice import MeanPrior
 from orthogp.inference.bounds import Bound, Certificate
 from orthogp.inference.domain import Domain
@@ -261,9 +259,9 @@ class NeighbourFitter:
         if count >= total:
             return np.arange(total)
         edges = np.linspace(0, total, count + 1)
-        return np.minimum((edges[:-1] + self._rng.random(count) * np.diff(edges)), total - 1).astype(
-            np.int64
-        )
+        return np.minimum(
+            (edges[:-1] + self._rng.random(count) * np.diff(edges)), total - 1
+        ).astype(np.int64)
 
     def _distinct(self, vectors: list[Array], most: int = 4) -> list[Array]:
         chosen: list[Array] = []
@@ -290,9 +288,7 @@ class NeighbourFitter:
             tolerance=tolerance,
         )
 
-    def _errors(
-        self, stage: _Stage, x: Array, lower: Array, upper: Array
-    ) -> tuple[Array, float]:
+    def _errors(self, stage: _Stage, x: Array, lower: Array, upper: Array) -> tuple[Array, float]:
         """Return standard errors of the parameters, and what the sample loses per row."""
         gradients = stage.gradients(x)
         free = (x > lower + 1e-3) & (x < upper - 1e-3)

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from orthogp.features.base import prior_variance
 from orthogp.features.orders import correlation_lengths
 from orthogp.kernels import Kernel
+from orthogp.kernels.stationary import Radial
 
 Array = NDArray[np.float64]
 
@@ -23,7 +24,7 @@ def metric_lengths(kernel: Kernel, X: Array) -> Array:
     lengths = np.full(num_dims, np.inf)
     for primitive, dims in kernel.primitives():
         own = primitive.parameters().get("lengthscale")
-        if own is None or not hasattr(primitive, "radial") or primitive.compound:
+        if own is None or not isinstance(primitive, Radial):
             return correlation_lengths(kernel, width)
         columns = list(range(num_dims)) if dims is None else list(dims)
         share = prior_variance(primitive) / prior_variance(kernel)

@@ -146,9 +146,7 @@ class NeighbourPosterior(PredictivePosterior):
 
     def integral(self, lower: NDArray, upper: NDArray) -> Gaussian:
         """Raise `InputError`: rows near one point do not give an integral."""
-        raise InputError(
-            'Integrals need a lattice: fit with solver="dense" or solver="iterative".'
-        )
+        raise InputError('Integrals need a lattice: fit with solver="dense" or solver="iterative".')
 
     def _prior_part(self, points: Array, rows: Array, at: Array) -> tuple[Array, float, Array]:
         cross = cross_covariances(self.kernel, points, rows)
@@ -370,8 +368,6 @@ def _batches(groups: list[_Groups]) -> list[_Groups]:
 
 @in_double
 @eqx.filter_jit
-def _slopes(
-    kernel: Kernel, lags: Float[AnyArray, "n d"], dim: int
-) -> Float[AnyArray, " n"]:
+def _slopes(kernel: Kernel, lags: Float[AnyArray, "n d"], dim: int) -> Float[AnyArray, " n"]:
     """Return ∂k(τ)/∂τ_dim, the covariance of ∂f/∂x_dim at x + τ with f at x."""
     return jax.vmap(lambda lag: jax.grad(kernel.k)(lag)[dim])(jnp.asarray(lags))

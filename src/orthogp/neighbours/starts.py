@@ -28,7 +28,9 @@ def starts_near_rows(kernel: Kernel, X: NDArray[np.float64]) -> list[Start]:
     distances = nearest.query(few, min(_NEIGHBOUR + 1, len(scaled)))[0][:, -1]
     near = float(np.median(distances[distances > 0])) if np.any(distances > 0) else 1.0
     template = with_lengthscale_per_column(kernel, X.shape[1])
-    lengths = sorted({*(factor * near for factor in _NEAR), *(f * np.sqrt(X.shape[1]) for f in _WIDE)})
+    lengths = sorted(
+        {*(factor * near for factor in _NEAR), *(f * np.sqrt(X.shape[1]) for f in _WIDE)}
+    )
     starts = []
     for shape, length in enumerate(lengths):
         shaped = template.with_primitives(

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from orthogp.diagnostics.results import Diagnostics
+from orthogp.engines import ENGINES, Trial
 from orthogp.errors import FileError
 from orthogp.features.series import SeriesFeatures
 from orthogp.inference import Certificate
@@ -24,6 +25,7 @@ from orthogp.inference.iterative_posterior import IterativePosterior
 from orthogp.inference.posterior import Posterior
 from orthogp.inference.settings import Start
 from orthogp.inference.training_state import Progress
+from orthogp.neighbours.posterior import NeighbourPosterior
 from orthogp.sketch import Units
 from orthogp.statistics.nufft import available_threads
 from orthogp.storage.container import File, read_file, write_file
@@ -126,8 +128,36 @@ def _regressor_content(model: Any) -> dict[str, Any]:
             "replaces_prior": bool(certificate.replaces_prior),
         },
         "status": model.status_,
+        "engine": model.engine_,
+        "trials": [
+            {**trial._asdict(), "score": _finite_or_none(trial.score)} for trial in model.trials_
+        ],
         "seconds": dict(model.timings_),
     }
+
+
+def _finite_or_none(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None
+
+
+def _engine(record: Record, model: Any) -> tuple[str, tuple[Trial, ...]]:
+    """Return which engine fitted the model, and what was tried beside it."""
+    if "engine" not in record:
+        # Files of older releases say so by what they hold.
+        form = type(model.posterior_)
+        names = {
+            ExactPosterior: "exact",
+            IterativePosterior: "iterative",
+            AdditivePosterior: "additive",
+            Posterior: "dense",
+        }
+        return names.get(form, "features"), ()
+    trials = []
+    for own in record.records("trials"):
+        score = np.nan if own.value("score") is None else own.number("score")
+        seconds = own.number("seconds", least=0.0)
+        trials.append(Trial(own.text("engine", ENGINES), score, seconds, own.text("remark")))
+    return record.text("engine", ENGINES), tuple(trials)
 
 
 def _read_regressor(record: Record, model: Any) -> None:
@@ -161,10 +191,11 @@ def _read_regressor(record: Record, model: Any) -> None:
     model.target_offset_, model.target_scale_ = offset, scale
     model.posterior_, model.domain_ = posterior, domain
     model.features_, model.period_ = _features_and_period(posterior)
+    model.engine_, model.trials_ = _engine(record, model)
     model.num_features_ = record.integer("num_features")
     model.kernel_, model.noise_variance_ = kernel, record.positive("noise_variance")
-    model.elbo_ = record.number("elbo")
-    model.tightened_bound_ = record.number("tightened_bound")
+    model.elbo_ = record.number("elbo", finite=False)
+    model.tightened_bound_ = record.number("tightened_bound", finite=False)
     model.upper_bound_ = record.number("upper_bound", finite=False)
     own = record.record("certificate")
     model.certificate_ = Certificate(
@@ -183,7 +214,7 @@ def _features_and_period(posterior: Any) -> tuple[Any, Any]:
     if isinstance(posterior, IterativePosterior):
         features = posterior.features
         return features, features.lattice.period
-    if isinstance(posterior, ExactPosterior):
+    if isinstance(posterior, ExactPosterior | NeighbourPosterior):
         return None, None
     features = posterior.features
     if isinstance(posterior, AdditivePosterior):

@@ -29,7 +29,10 @@ from orthogp.inference.posterior import Posterior, Solution
 from orthogp.inference.predictive import PredictivePosterior
 from orthogp.inference.threads import one_thread
 from orthogp.inference.variance_field import VarianceField
+from orthogp.kept_rows import KeptRows
 from orthogp.kernels import Kernel
+from orthogp.neighbours.posterior import NeighbourPosterior, Trend
+from orthogp.neighbours.rows import merge_rows
 from orthogp.sketch import Sketch, Units
 from orthogp.statistics import AdditiveStatistics, FourierStatistics, FrequencyLattice
 from orthogp.storage.additive_solutions import solution_content, solution_from
@@ -41,6 +44,8 @@ from orthogp.storage.sketches import domain_content, domain_from, mean_content, 
 
 # The most features whose posterior is computed from sums that take far less room than its matrices.
 _MOST_COMPUTED = 4000
+# The most rows that a prediction may look at: more would be asked for by a hostile file only.
+_MOST_NEIGHBOURS = 5000
 
 
 class Setting(NamedTuple):
@@ -72,6 +77,15 @@ def posterior_content(posterior: PredictivePosterior, *, has_sums: bool) -> dict
         "kernel": kernel_content(kernel),
         "noise_variance": float(posterior.noise_variance),
     }
+    if isinstance(posterior, NeighbourPosterior):
+        trend = posterior.trend
+        return content | {
+            "form": "neighbours",
+            "mean_function": mean_content(trend.prior),
+            "coefficients": trend.coefficients,
+            "covariance": trend.covariance,
+            "num_neighbours": posterior.num_neighbours,
+        }
     if not isinstance(posterior, ExactPosterior):
         content["domain"] = domain_content(posterior.domain)  # type: ignore[attr-defined]
     if isinstance(posterior, Posterior):
@@ -116,12 +130,14 @@ def posterior_content(posterior: PredictivePosterior, *, has_sums: bool) -> dict
 
 def posterior_from(record: Record, setting: Setting) -> Any:
     """Return the posterior of a record."""
-    form = record.text("form", ("exact", *_FORMS))
+    form = record.text("form", ("exact", "neighbours", *_FORMS))
     kernel = kernel_from(record.record("kernel"))
     kernel.check(setting.num_dims)
     noise_variance = record.positive("noise_variance")
     if form == "exact":
         posterior = _exact(record, setting, kernel, noise_variance)
+    elif form == "neighbours":
+        posterior = _neighbours(record, setting, kernel, noise_variance)
     else:
         posterior = _FORMS[form](record, setting, kernel, noise_variance, _domain(record, setting))
     _check_finite(record, posterior)
@@ -240,6 +256,25 @@ def _exact(
         record.fail(f"must have at most {MOST_ROWS} rows", "X")
     mean = mean_from(record.record("mean_function"), setting.num_dims)
     return ExactPosterior(kernel, noise_variance, mean, X, y, weights, repeats=setting.repeats)
+
+
+def _neighbours(
+    record: Record, setting: Setting, kernel: Kernel, noise_variance: float
+) -> NeighbourPosterior:
+    if not isinstance(setting.sketch, KeptRows) or setting.units is None:
+        record.fail("needs the rows")
+    mean = mean_from(record.record("mean_function"), setting.num_dims)
+    q = mean.features(np.zeros((1, setting.num_dims))).shape[1]
+    trend = Trend(
+        record.array("coefficients", "float", (q, setting.num_targets)),
+        record.array("covariance", "float", (q, q)),
+        mean,
+    )
+    rows = setting.sketch.standardised_rows(setting.units)
+    merged = merge_rows(rows.X, rows.y, rows.weights, repeats=setting.repeats)
+    count = record.integer("num_neighbours", least=1, most=_MOST_NEIGHBOURS)
+    threads = setting.num_threads or 1
+    return NeighbourPosterior(kernel, noise_variance, merged, trend, count, threads)
 
 
 def _family(

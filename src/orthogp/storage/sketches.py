@@ -12,6 +12,7 @@ from orthogp.additive_sketch import AdditiveSketch
 from orthogp.errors import FileError
 from orthogp.features import MeanPrior
 from orthogp.inference import Domain
+from orthogp.kept_rows import KeptRows, RowTotals
 from orthogp.kernels.additive import Term
 from orthogp.kernels.cyclic import own_periods
 from orthogp.sketch import Sketch
@@ -47,6 +48,16 @@ def load_sketch(path: str | os.PathLike[str]) -> tuple[Sketch, dict[str, Any]]:
 
 def sketch_content(sketch: Sketch) -> dict[str, Any]:
     """Return a sketch as a record."""
+    if isinstance(sketch, KeptRows):
+        return {
+            "kept": True,
+            "X": sketch.X,
+            "y": sketch.y,
+            "weights": sketch.weights,
+            "extent": domain_content(sketch.extent),
+            "mean": mean_content(sketch.mean),
+            "shift": sketch.shift.tolist(),
+        }
     content = {
         "additive": isinstance(sketch, AdditiveSketch),
         "statistics": sketch.statistics.to_content(),
@@ -72,6 +83,8 @@ def sketch_content(sketch: Sketch) -> dict[str, Any]:
 
 def sketch_from(record: Record) -> Sketch:
     """Return the sketch of a record."""
+    if "kept" in record and record.flag("kept"):
+        return _kept(record)
     additive = record.flag("additive")
     family = AdditiveStatistics if additive else FourierStatistics
     statistics = family.from_record(record.record("statistics"))
@@ -108,6 +121,18 @@ def sketch_from(record: Record) -> Sketch:
             own.fail("must not be empty", "factors")
     repeats = record.flag("repeats")
     return AdditiveSketch(statistics, extent, mean, shift, tuple(terms), tuple(factors), repeats)
+
+
+def _kept(record: Record) -> KeptRows:
+    X = record.array("X", "float", (None, None))
+    y = record.array("y", "float", (len(X), None))
+    weights = record.array("weights", "float", (len(X),))
+    if len(X) < 2 or X.shape[1] == 0 or y.shape[1] == 0 or np.any(weights <= 0):
+        record.fail("must be of at least two rows of positive weight")
+    extent = domain_from(record.record("extent"), size=X.shape[1])
+    mean = mean_from(record.record("mean"), X.shape[1])
+    shift = record.vector("shift", size=y.shape[1])
+    return KeptRows(RowTotals.of(y, weights, shift), extent, mean, shift, X, y, weights)
 
 
 # ---------------------------------------------------------------------- parts

@@ -1,0 +1,487 @@
+r"""Which engine serves: those that can are tried, and hidden rows tell which is best.
+
+    exact        all rows, no approximation; up to some thousand rows
+    dense        lattice features as many as a dense matrix holds; one pass, certificates
+    iterative    lattice features by the hundred thousand
+    additive     a lattice for each term of a sum over the columns
+    neighbours   each row given its nearest; rough functions, many columns
+
+An engine is scored by the mean log predictive density, in nats per row, of rows of the training
+data that it does not see, the same for all. They resemble what will be asked for: points all over
+the box around the data. Where that has gaps, whole neighbourhoods are hidden.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.spatial import KDTree
+
+from orthogp.beginnings import Model, begin_sketch, called, choose_model, starting_values
+from orthogp.errors import InputError
+from orthogp.features import Features, resolve_features
+from orthogp.inference.exact_fitting import MOST_ROWS, ExactFitter
+from orthogp.inference.fit import Fit
+from orthogp.inference.predictive import PredictivePosterior
+from orthogp.inference.settings import FitSettings, Start
+from orthogp.inference.threads import BlasThreads, one_thread
+from orthogp.kept_rows import KeptRows
+from orthogp.kernels.additive import ADDITIVE_PREFIX
+from orthogp.learning import learn
+from orthogp.neighbours.fitting import NeighbourFit, NeighbourFitter
+from orthogp.neighbours.rows import merge_rows
+from orthogp.neighbours.starts import starts_near_rows
+from orthogp.sketch import Rows, Sketch, Units
+from orthogp.statistics.lattice import MAX_DIMS
+from orthogp.statistics.nufft import available_threads
+from orthogp.validation import check_domain
+
+#: Up to so many rows the exact process is taken without trying others: a second or less.
+EXACT_ROWS = 2000
+# Rows hidden one by one, and as whole neighbourhoods around so many centres.
+_HIDDEN, _HOLES = 400, 24
+# The largest share of the rows that all holes together may take.
+_MOST_IN_HOLES = 0.1
+# Scores this close, in nats per row, are the same: the engine that says more about its error wins.
+_SAME = 0.01
+# The order of preference among equal scores.
+_PREFERENCE = ("exact", "dense", "additive", "neighbours", "iterative")
+#: What engines are called; "features" stands for any family but the lattice.
+ENGINES = (*_PREFERENCE, "features")
+
+
+class Trial(NamedTuple):
+    """An engine that was tried.
+
+    Attributes
+    ----------
+    engine : str
+    score : float
+        The mean log predictive density of the hidden rows, in nats per row; NaN if not scored.
+    seconds : float
+        What it took.
+    remark : str
+        Why it was not scored, or what else is to be known.
+    """
+
+    engine: str
+    score: float
+    seconds: float
+    remark: str = ""
+
+
+class Outcome(NamedTuple):
+    """A fitted model, and what it was fitted with."""
+
+    fit: Fit
+    posterior: PredictivePosterior
+    sketch: Sketch
+    units: Units
+    model: Model
+    engine: str
+    trials: tuple[Trial, ...] = ()
+
+
+class Task(NamedTuple):
+    """What is to be fitted: an estimator's settings, rows, and a deadline."""
+
+    estimator: Any
+    rows: Rows
+    began: float
+
+    @property
+    def num_rows(self) -> int:
+        """The number of rows of positive weight."""
+        return len(self.rows.used)
+
+    @property
+    def threads(self) -> int:
+        """The threads that may be used."""
+        return available_threads(self.estimator.n_jobs)
+
+    def without(self, hidden: NDArray[np.int64]) -> Task:
+        """Return the task with some of the rows left out."""
+        seen = np.ones(len(self.rows.X), dtype=bool)
+        seen[hidden] = False
+        return self._replace(rows=_part(self.rows, seen))
+
+
+# ---------------------------------------------------------------------- choosing
+
+
+def fit_rows(task: Task) -> Outcome:
+    """Return the model of all rows, by the engine that was asked for or by the best."""
+    estimator = task.estimator
+    features, solver = estimator.features, estimator.solver
+    if isinstance(features, Features) or features not in ("auto", "lattice"):
+        if features == "exact":
+            return fit_exact(task)
+        return fit_sums(task, _model(task))
+    if solver == "exact":
+        return fit_exact(task)
+    if solver == "neighbours":
+        return fit_neighbours(task, _model(task, joint=True))
+    if solver != "auto" or features == "lattice" or estimator.num_features != "auto":
+        return fit_sums(task, _model(task))
+    return _choose(task)
+
+
+def _choose(task: Task) -> Outcome:
+    """Return the model of the engine that serves best."""
+    model = _model(task)
+    many = task.rows.X.shape[1] > MAX_DIMS
+    named = isinstance(task.estimator.kernel, str)
+    prefixed = named and task.estimator.kernel.startswith(ADDITIVE_PREFIX)
+    if model.additive and not (named and many and not prefixed):
+        return fit_sums(task, model)
+    joint = _model(task, joint=True)
+    if task.num_rows <= EXACT_ROWS:
+        exact = fit_exact(task)
+        if not model.additive:
+            return exact
+        return _more_likely(exact, fit_sums(task, model))
+    if model.additive or many:
+        outcomes = [fit_neighbours(task, joint)]
+        if model.additive:
+            outcomes.append(fit_sums(task, model))
+        return _best(task, outcomes)
+    return _choose_joint(task, joint)
+
+
+def _choose_joint(task: Task, model: Model) -> Outcome:
+    """Return a model of up to three columns: the lattice's if it resolves all that rows show."""
+    if not task.estimator.learn:
+        lattice = fit_sums(task, model)
+        if lattice.engine == "dense" and lattice.fit.certificate.holds:
+            return lattice
+        return _best(task, [lattice, fit_neighbours(task, model)])
+    lattice = fit_sums(task, model, only_if_resolved=True)
+    if lattice is not None:
+        return lattice
+    found = fit_neighbours(task, model)
+    start = Start(found.fit.kernel, found.fit.noise_variance, rows=task.num_rows)
+    rival = fit_sums(task, model, start=start, promising=found)
+    if isinstance(rival, Trial):
+        return found._replace(trials=(_trial(found), rival))
+    return _best(task, [found, rival])
+
+
+def _more_likely(*outcomes: Outcome) -> Outcome:
+    """Return the model under which the rows are most likely."""
+    trials = tuple(_trial(own, own.fit.elbo.total / own.fit.rows) for own in outcomes)
+    best = max(outcomes, key=lambda own: own.fit.elbo.total / own.fit.rows)
+    return best._replace(trials=trials)
+
+
+def _best(task: Task, outcomes: list[Outcome]) -> Outcome:
+    """Return the model that predicts hidden rows best."""
+    hidden = hidden_rows(task)
+    scores = {own.engine: score(task, own, hidden) for own in outcomes}
+    trials = tuple(_trial(own, scores[own.engine]) for own in outcomes)
+    top = max(scores.values())
+    same = [own for own in outcomes if scores[own.engine] >= top - _SAME]
+    best = min(same, key=lambda own: _PREFERENCE.index(own.engine))
+    return best._replace(trials=trials)
+
+
+def _trial(outcome: Outcome, value: float = np.nan) -> Trial:
+    return Trial(outcome.engine, value, outcome.trials[0].seconds if outcome.trials else 0.0)
+
+
+# ---------------------------------------------------------------------- hidden rows
+
+
+class Hidden(NamedTuple):
+    """Rows that engines are scored on, by their numbers, and what each of them counts."""
+
+    rows: NDArray[np.int64]
+    weights: NDArray[np.float64]
+
+
+def hidden_rows(task: Task, seed: int = 0) -> Hidden:
+    """Return rows to be hidden: single ones, and neighbourhoods as wide as the data's gaps.
+
+    A point anywhere in the box around the rows lies at some distance from the nearest of them.
+    Around rows drawn at random, all others within such a distance are hidden.
+    """
+    rng = np.random.default_rng(seed)
+    weights = task.rows.weights
+    there = np.arange(len(task.rows.X)) if weights is None else np.flatnonzero(weights > 0)
+    number = min(_HIDDEN, len(there) // 10)
+    single = rng.choice(there, size=number, replace=False)
+    X = np.asarray(task.rows.X, dtype=np.float64)
+    if X.shape[1] > MAX_DIMS:
+        return Hidden(single, np.full(number, 1 / number))
+    scale = np.ptp(X[there], axis=0)
+    scaled = X[there] / np.where(scale > 0, scale, 1.0)
+    tree = KDTree(scaled)
+    lower, upper = scaled.min(axis=0), scaled.max(axis=0)
+    points = rng.uniform(lower, upper, (2000, X.shape[1]))
+    gaps = np.asarray(tree.query(points)[0])
+    usual = np.quantile(
+        np.asarray(tree.query(scaled[rng.integers(len(there), size=2000)], 2)[0])[:, 1], 0.99
+    )
+    wide = gaps > 4 * usual
+    share = float(np.mean(wide))
+    if share < 0.01:
+        return Hidden(single, np.full(number, 1 / number))
+    centres = rng.choice(len(there), size=_HOLES, replace=False)
+    radii = rng.choice(gaps[wide], size=_HOLES)
+    most = _MOST_IN_HOLES * len(there) / _HOLES
+    in_holes, inner = [], []
+    for centre, radius in zip(centres, radii, strict=True):
+        found = np.asarray(tree.query_ball_point(scaled[centre], radius), dtype=np.int64)
+        if len(found) > most:
+            found = np.asarray(tree.query(scaled[centre], int(max(most, 2)))[1]).reshape(-1)
+        in_holes.append(there[found])
+        inner.append(there[rng.choice(found, size=min(20, len(found)), replace=False)])
+    holes = np.unique(np.concatenate(in_holes))
+    judged = np.unique(np.concatenate(inner))
+    single = np.setdiff1d(single, holes)
+    rest = np.setdiff1d(holes, judged)
+    rows = np.concatenate([single, judged, rest])
+    counts = np.concatenate(
+        [
+            np.full(len(single), (1 - share) / len(single)),
+            np.full(len(judged), share / len(judged)),
+            np.zeros(len(rest)),
+        ]
+    )
+    return Hidden(rows, counts)
+
+
+def score(task: Task, outcome: Outcome, hidden: Hidden) -> float:
+    """Return the mean log predictive density of hidden rows, the hyperparameters being known."""
+    start = Start(outcome.fit.kernel, outcome.fit.noise_variance)
+    seen = task.without(hidden.rows)
+    if outcome.engine == "neighbours":
+        again = fit_neighbours(seen, outcome.model, known=outcome)
+    else:
+        again = fit_sums(seen, outcome.model, known=(start, outcome))
+    judged = hidden.weights > 0
+    X = np.asarray(task.rows.X, dtype=np.float64)[hidden.rows[judged]][:, outcome.model.columns]
+    y = np.asarray(task.rows.y, dtype=np.float64)[hidden.rows[judged]]
+    units = outcome.units
+    prediction = again.posterior.predict(X)
+    mean = units.offset + prediction.mean * units.scale
+    variance = np.maximum(prediction.variance, 0.0)[:, None] + outcome.fit.noise_variance
+    variance = variance * units.scale**2
+    density = -0.5 * (np.log(2 * np.pi * variance) + (y - mean) ** 2 / variance)
+    return float(hidden.weights[judged] @ density.mean(axis=1))
+
+
+# ---------------------------------------------------------------------- the engines
+
+
+def fit_exact(task: Task, previous: Start | None = None, kept: KeptRows | None = None) -> Outcome:
+    """Return the exact model."""
+    began = time.monotonic()
+    model = _model(task, joint=True)
+    if task.num_rows > MOST_ROWS:
+        raise InputError(
+            f"The exact process takes up to {MOST_ROWS} rows, got {task.num_rows}: use "
+            'solver="auto".'
+        )
+    kept = _keep(task, model) if kept is None else kept
+    units = kept.units(shared=not model.inner.from_name)
+    rows = kept.standardised_rows(units)
+    settings = _settings(task, units, model)
+    starts = starting_values(task.estimator, kept, units, model.inner, previous, kept.rows)
+    threads = BlasThreads(task.threads)
+    fit = ExactFitter(rows, kept.extent, kept.mean, settings, threads).fit(starts)
+    return _outcome(fit, kept, units, model, "exact", began, task)
+
+
+def fit_neighbours(
+    task: Task,
+    model: Model,
+    previous: Start | None = None,
+    kept: KeptRows | None = None,
+    known: Outcome | None = None,
+) -> Outcome:
+    """Return the model of nearest-neighbour conditionals.
+
+    Parameters
+    ----------
+    known : Outcome, optional
+        A model of more rows, whose hyperparameters and number of neighbours are taken.
+    """
+    began = time.monotonic()
+    estimator = task.estimator
+    kept = _keep(task, model) if kept is None else kept
+    units = kept.units(shared=not model.inner.from_name) if known is None else known.units
+    own = kept.standardised_rows(units)
+    settings = _settings(task, units, model)
+    merged = merge_rows(own.X, own.y, own.weights, repeats=settings.repeats)
+    seed = 0 if estimator.random_state is None else int(estimator.random_state)
+    if known is not None:
+        settings = replace(settings, learn=False)
+    fitter = NeighbourFitter(merged, kept.mean, settings, task.threads, seed)
+    if known is not None:
+        assert isinstance(known.fit, NeighbourFit)
+        start = Start(known.fit.kernel, known.fit.noise_variance)
+        posterior = fitter.posterior(start).with_neighbours(known.fit.neighbours.num_neighbours)
+        return known._replace(posterior=posterior)
+    starts = _neighbour_starts(estimator, model, units, merged.X, previous)
+    return _outcome(fitter.fit(starts), kept, units, model, "neighbours", began, task)
+
+
+def _neighbour_starts(
+    estimator: Any, model: Model, units: Units, X: NDArray[np.float64], previous: Start | None
+) -> list[Start]:
+    choice = model.inner
+    unit = float(units.scale[0] ** 2)
+    noise = choice.noise_variance if estimator.noise_variance is None else estimator.noise_variance
+    if choice.from_name:
+        starts = starts_near_rows(choice.kernel, X)
+    else:
+        from orthogp.inference.starts import starts_for_kernel
+
+        kernel = choice.kernel.scaled(1 / unit)
+        if not estimator.learn:
+            return [Start(kernel, 1e-2 if noise is None else noise / unit)]
+        starts = starts_for_kernel(kernel, None if noise is None else noise / unit)
+    if noise is not None:
+        starts = [replace(start, noise_variance=noise / unit) for start in starts]
+    if previous is not None and estimator.learn:
+        ratio = float(estimator.target_scale_[0] ** 2) / unit
+        scaled = previous.kernel.scaled(ratio)
+        starts = [Start(scaled, previous.noise_variance * ratio), *starts]
+    return starts
+
+
+def fit_sums(
+    task: Task,
+    model: Model,
+    *,
+    start: Start | None = None,
+    known: tuple[Start, Outcome] | None = None,
+    only_if_resolved: bool = False,
+    promising: Outcome | None = None,
+) -> Any:
+    """Return the model of lattice features, or of another family, learned from sums of the rows.
+
+    Parameters
+    ----------
+    start : Start, optional
+        Hyperparameters that another engine has learned from the same rows.
+    known : (Start, Outcome), optional
+        Hyperparameters to be kept, and the model that they belong to.
+    only_if_resolved : bool
+        Return `None` unless a dense solver resolves all that rows show.
+    promising : Outcome, optional
+        The neighbours' model: return a `Trial` that says why not if the lattice cannot be better.
+    """
+    began = time.monotonic()
+    estimator = task.estimator
+    sketch = begin_sketch(estimator, task.rows, model)
+    units = sketch.units(shared=not model.inner.from_name) if known is None else known[1].units
+    settings = _settings(task, units, model)
+    own = task.rows.on(model.columns)
+    if known is not None:
+        settings = replace(settings, learn=False, solver=known[1].engine)
+        if known[1].engine == "additive":
+            settings = replace(settings, solver="auto")
+        starts = [known[0]]
+    else:
+        starts = starting_values(estimator, sketch, units, model.inner, None)
+        if start is not None:
+            starts = [replace(start, shape=-1), *starts]
+    family = resolve_features(estimator.features, estimator.num_features, len(model.columns))
+    found = learn(
+        sketch,
+        units,
+        family,
+        settings,
+        starts,
+        task.threads,
+        own,
+        only_if_resolved=only_if_resolved,
+        learned=start,
+        rival=None if promising is None else promising.fit,
+    )
+    if found is None:
+        return None
+    if isinstance(found, str):
+        return Trial("iterative", np.nan, time.monotonic() - began, found)
+    fit, sketch = found
+    engine = "additive" if model.additive else "iterative" if sketch.iterative else "dense"
+    if family is not None:
+        engine = "features"
+    return _outcome(fit, sketch, units, model, engine, began, task)
+
+
+def fit_sketch(
+    estimator: Any, sketch: Sketch, model: Model, previous: Start | None, began: float
+) -> Outcome:
+    """Return the model of sums whose rows are gone, or of rows that were kept."""
+    task = Task(estimator, Rows(np.empty((0, 0)), np.empty((0, 0)), None), began)
+    if isinstance(sketch, KeptRows):
+        task = task._replace(rows=sketch.rows)
+        exact = estimator.features == "exact" or estimator.solver == "exact"
+        if exact or (estimator.engine_ == "exact" and task.num_rows <= EXACT_ROWS):
+            return fit_exact(task, previous, sketch)
+        if estimator.engine_ == "exact":
+            # Kept rows have the columns that the kernel sees, in the order of X.
+            return fit_neighbours(task, model, previous, sketch)
+        return fit_neighbours(task, model, previous, sketch)
+    start = time.monotonic()
+    units = sketch.units(shared=not model.inner.from_name)
+    settings = _settings(task, units, model)
+    starts = starting_values(estimator, sketch, units, model.inner, previous)
+    family = resolve_features(estimator.features, estimator.num_features, len(model.columns))
+    fit, sketch = learn(sketch, units, family, settings, starts, task.threads, None)
+    engine = "additive" if model.additive else "iterative" if sketch.iterative else "dense"
+    return _outcome(
+        fit, sketch, units, model, engine if family is None else "features", start, task
+    )
+
+
+def _outcome(
+    fit: Fit,
+    sketch: Sketch,
+    units: Units,
+    model: Model,
+    engine: str,
+    began: float,
+    task: Task,
+) -> Outcome:
+    with one_thread():
+        posterior = fit.posterior(sketch.covered(fit.period), task.threads)
+    trial = Trial(engine, np.nan, time.monotonic() - began)
+    return Outcome(fit, posterior, sketch, units, model, engine, (trial,))
+
+
+def _settings(task: Task, units: Units, model: Model) -> FitSettings:
+    estimator = task.estimator
+    limit = estimator.max_seconds
+    return FitSettings(
+        num_features=None if estimator.num_features == "auto" else int(estimator.num_features),
+        max_features=estimator.max_features,
+        learn=estimator.learn and not units.constant,
+        wrap_tolerance=estimator.wrap_tolerance,
+        repeats=estimator.weights == "repeats",
+        deadline=None if limit is None else task.began + limit,
+        solver=estimator.solver if estimator.solver in ("dense", "iterative") else "auto",
+        max_memory=estimator.max_memory,
+        columns=called(estimator, model.columns),
+    )
+
+
+def _model(task: Task, *, joint: bool = False) -> Model:
+    estimator = task.estimator
+    return choose_model(estimator.kernel, estimator.features, task.rows.X.shape[1], joint=joint)
+
+
+def _keep(task: Task, model: Model) -> KeptRows:
+    domain = check_domain(task.estimator.domain, len(model.columns))
+    return KeptRows.keep(task.rows.on(model.columns), mean=task.estimator.mean, domain=domain)
+
+
+def _part(rows: Rows, chosen: NDArray[np.bool_]) -> Rows:
+    weights = None if rows.weights is None else rows.weights[chosen]
+    return rows._replace(X=rows.X[chosen], y=rows.y[chosen], weights=weights)
