@@ -76,9 +76,7 @@ def guarantee(model: GPRegressor) -> str:
     if certificate.replaces_prior:
         return "none: the features replace the kernel's prior, and the bounds hold for theirs"
     if isinstance(model.posterior_, NeighbourPosterior):
-        return (
-            "none: the nearest rows stand for all of them; the status says what more would change"
-        )
+        return "none: an estimate is in the status"
     if model.features_ is None:
         return "not needed: the posterior is exact"
     if certificate.holds:

@@ -1,0 +1,1 @@
+"""Each row given its nearest: the engine for rough functions and for many columns."""

@@ -4,8 +4,8 @@ Row i has the covariance A (m+1, m+1) with its m neighbours, itself last, noise 
 
     b = (−K⁻¹k, 1),      r = bᵀy,      v = bᵀAb,      ℓ_i = −½ (log 2πv + r²/v)
 
-K being the covariance among the neighbours and k that with row i. Since b minimises v, an error of b
-moves v only to second order, and with a = (K⁻¹y, 0)
+K being the covariance among the neighbours and k that with row i. Since b minimises v, an error of
+b moves v only to second order, and with a = (K⁻¹y, 0)
 
     ∂ℓ_i/∂θ = Σ_jk G_jk ∂A_jk/∂θ,      G = −½ (1/v − r²/v²) bbᵀ + (r/2v) (abᵀ + baᵀ)
 

@@ -1,7 +1,7 @@
 r"""Covariances within many small sets of rows at once, and how they move with the hyperparameters.
 
-Most kernels are functions of s = Σ_d (τ_d/ℓ_d)², or sums of such functions. With z = x/ℓ, W = G∘k'(s)
-and G any symmetric weights,
+Most kernels are functions of s = Σ_d (τ_d/ℓ_d)², or sums of such functions. With z = x/ℓ,
+W = G∘k'(s) and G any symmetric weights,
 
     s_ij = |z_i|² + |z_j|² − 2 z_iᵀz_j
     Σ_ij G_ij ∂k(s_ij)/∂log ℓ_d = −4 Σ_i (z_id² Σ_j W_ij − z_id (Wz)_id)

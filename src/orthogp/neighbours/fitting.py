@@ -459,8 +459,8 @@ class NeighbourFitter:
 
     def _status(self, converged: bool, check: Check, num_terms: int) -> str:
         parts = [
-            f"Twice as many neighbours would move means by {check.mean_change:.2g} posterior sd and "
-            f"sds by {100 * check.sd_change:.2g} % (root mean square)."
+            f"Twice as many neighbours would move means by {check.mean_change:.2g} posterior sd "
+            f"and sds by {100 * check.sd_change:.2g} % (root mean square)."
         ]
         if self._settings.late():
             parts.append("The time ran out: raise max_seconds to go on learning.")

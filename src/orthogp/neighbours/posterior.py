@@ -1,15 +1,15 @@
 r"""Predictions from the nearest rows.
 
-Given the rows R nearest to a point x, with K = k(R, R) + noise, k = k(R, x) and w = K⁻¹k, and with a
-mean function h(x)ᵀβ whose coefficients have the posterior N(β̂, C),
+Given the rows R nearest to a point x, with K = k(R, R) + noise, k = k(R, x) and w = K⁻¹k, and with
+a mean function h(x)ᵀβ whose coefficients have the posterior N(β̂, C),
 
     mean f(x) = h(x)ᵀβ̂ + wᵀ(y_R − H_R β̂)
     var f(x)  = k(0) − kᵀw + gᵀCg,      g = h(x) − H_Rᵀw
 
-Points close to each other share most of their nearest rows: they form a group, which takes the rows
-of all, and K is solved with once for the group. Jointly, points come one after the other, each given
-its nearest rows and its nearest points before it: f = Bf + e is then a triangular system, for draws
-as for covariances.
+Points close to each other share most of their nearest rows: they form a group, which takes the
+rows of all, and K is solved with once for the group. Jointly, points come one after the other, each
+given its nearest rows and its nearest points before it: f = Bf + e is then a triangular system, for
+draws as for covariances.
 """
 
 from __future__ import annotations
