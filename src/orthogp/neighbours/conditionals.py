@@ -18,12 +18,18 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import get_lapack_funcs
 
 from orthogp.inference.threads import in_threads, one_thread
 from orthogp.kernels import Kernel
 from orthogp.neighbours.covariance import covariances, covariances_and_pull, sets_per_call
 
 Array = NDArray[np.float64]
+
+posv, gesv = get_lapack_funcs(("posv", "gesv"), dtype=np.float64)
+
+# From this size on, calls of LAPACK one by one cost little beside their work.
+_LARGE = 64
 
 
 class Sets(NamedTuple):
@@ -134,12 +140,27 @@ def innovations(
 
 def solve(K: Array, right: Array) -> Array:
     """Return K⁻¹ R for symmetric positive definite K (c, m, m) and R (c, m, q)."""
+    if K.shape[1] >= _LARGE:
+        return np.stack([_solve_large(*pair) for pair in zip(K, right, strict=True)])
     try:
-        return np.linalg.solve(K, right)
+        return np.asarray(np.linalg.solve(K, right), dtype=np.float64)
     except np.linalg.LinAlgError:
         # Rows that coincide in double precision, without noise: an ulp tells them apart.
         ridge = 1e-15 * np.einsum("cii->ci", K).max(axis=1)
-        return np.linalg.solve(K + ridge[:, None, None] * np.eye(K.shape[1]), right)
+        tilted = K + ridge[:, None, None] * np.eye(K.shape[1])
+        return np.asarray(np.linalg.solve(tilted, right), dtype=np.float64)
+
+
+def _solve_large(K: Array, right: Array) -> Array:
+    _, solution, info = posv(K, right, lower=1)
+    if info == 0:
+        return solution
+    # Rounding has taken an eigenvalue below zero: elimination with pivots bears that.
+    _, _, solution, info = gesv(K, right)
+    if info == 0:
+        return solution
+    ridge = 1e-15 * np.max(np.diag(K))
+    return gesv(K + ridge * np.eye(len(K)), right)[2]
 
 
 def _weights(A: Array, solved: Array) -> tuple[Array, Array]:

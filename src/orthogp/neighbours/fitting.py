@@ -45,10 +45,12 @@ _TERMS_PER_PARAMETER = 300
 _LOSS, _MOST_TERMS = 1e-3, 20_000
 # Rows at the head of the order that the mean function is learned from.
 _TREND_ROWS = 4000
-# Neighbours of predictions that are tried, and the change of means, in posterior standard
-# deviations, that ends the trial.
-_PREDICTED = (32, 64, 128, 256)
-_CHANGE, _CHECKED = 0.1, 300
+# Neighbours of predictions that are tried, the difference in nats per row that does not matter, and
+# the left-out rows that are looked at.
+_PREDICTED, _USUAL = (16, 32, 64, 128, 256), 64
+_SAME, _CHECKED = 0.003, 500
+# Terms that give the curvature for standard errors; data of up to so many rows have all terms.
+_CURVATURE_TERMS, _ALL_TERMS = 800, 6000
 # The metric is that of the kernel; neighbours are found anew if it has changed by this factor.
 _MOVED = 1.15
 # Limits relative to variances of one: noise, amplitudes, and other parameters.
@@ -156,7 +158,6 @@ class NeighbourFitter:
     def fit(self, starts: list[Start]) -> NeighbourFit:
         """Return the fit from the best of some starting values."""
         best, errors, converged, evaluations, num_terms = starts[0], np.empty(0), True, 0, 0
-        value = np.nan
         if self._settings.learn:
             learned = self.learn(starts)
             best, errors, converged = learned.start, learned.standard_errors, learned.converged
@@ -217,23 +218,23 @@ class NeighbourFitter:
             second.append((found.value / stage.num_terms, found.x))
         x = max(second, key=lambda item: item[0])[1]
         count = max(_TERMS[2], _TERMS_PER_PARAMETER * len(x))
-        stage, found, errors = None, None, np.full(len(x), np.nan)
-        for _ in range(4):
-            stage = self._stage(kernel, slots, x, count, self._counts[2])
-            found = self._search(stage, x, lower, upper, tolerance=0.1, iterations=30)
-            evaluations += found.num_evaluations
-            moved = np.max(np.abs(np.clip(found.x - x, -9, 9)))
-            x = found.x
-            if self._settings.late():
-                break
+        while True:
+            count = min(count, len(self._X))
+            if len(self._X) <= max(count / 0.4, _ALL_TERMS):
+                count = len(self._X)
+            stage = self._stage(kernel, slots, None, count, self._counts[2])
+            for _ in range(3):
+                # The same terms, with neighbours anew as long as the metric moves.
+                stage = self._stage_at(stage, x)
+                found = self._search(stage, x, lower, upper, tolerance=0.1, iterations=30)
+                evaluations += found.num_evaluations
+                before, x = x, found.x
+                if np.max(np.abs(x - before)[:-1], initial=0.0) < 0.15 or self._settings.late():
+                    break
             errors, loss = self._errors(stage, x, lower, upper)
-            evaluations += len(x)
-            if loss > _LOSS and count < min(len(self._X) - 1, _MOST_TERMS):
-                count = min(int(1.2 * count * loss / _LOSS) + 1, _MOST_TERMS, 4 * count)
-            elif moved < 0.1:
+            if loss < _LOSS or count >= min(len(self._X), _MOST_TERMS) or self._settings.late():
                 break
-        assert stage is not None
-        assert found is not None
+            count = min(int(1.3 * count * loss / _LOSS) + 1, _MOST_TERMS, 4 * count)
         return _Learned(
             Start(unpack(kernel, slots, x[:-1]), float(np.exp(x[-1]))),
             errors,
@@ -292,15 +293,20 @@ class NeighbourFitter:
         """Return standard errors of the parameters, and what the sample loses per row."""
         gradients = stage.gradients(x)
         free = (x > lower + 1e-3) & (x < upper - 1e-3)
-        H = curvature_at(stage, x, stage(x)[1], lower, upper)[np.ix_(free, free)]
-        scores = gradients[:, free] - gradients[:, free].mean(axis=0)
-        inverse = np.linalg.inv(H)
-        # Of all terms none is sampled.
-        sampled = max(1 - len(gradients) / len(self._X), 0.0)
-        covariance = inverse @ (scores.T @ scores) @ inverse
         errors = np.zeros(len(x))
-        errors[free] = np.sqrt(np.maximum(np.diag(covariance), 0.0))
-        loss = sampled * np.trace(inverse @ (scores.T @ scores)) / (2 * len(gradients))
+        if not free.any():
+            return errors, 0.0
+        # The curvature is needed to some percent only: some of the terms give it.
+        some = stage.thinned(_CURVATURE_TERMS)
+        ratio = len(gradients) / some.num_terms
+        H = ratio * curvature_at(some, x, some(x)[1], lower, upper)[np.ix_(free, free)]
+        scores = gradients[:, free] - gradients[:, free].mean(axis=0)
+        square = scores.T @ scores
+        inverse = np.linalg.inv(H)
+        errors[free] = np.sqrt(np.maximum(np.diag(inverse @ square @ inverse), 0.0))
+        # Of all terms none is sampled.
+        sampled = 1 - len(gradients) / len(self._X)
+        loss = sampled * min(np.trace(inverse @ square), 3.0 * len(x)) / (2 * len(gradients))
         return errors, float(loss)
 
     def _limits(self, kernel: Kernel, slots: tuple[Slot, ...]) -> tuple[Array, Array]:
@@ -431,31 +437,39 @@ class NeighbourFitter:
         return float(total) + self._rows.beside(start.noise_variance)[0]
 
     def _checked(self, posterior: NeighbourPosterior) -> tuple[NeighbourPosterior, Check]:
-        """Return the posterior with as many neighbours as predictions need, and what more give."""
-        chosen = self._positions(_CHECKED)
-        # Between rows, where predictions are asked for: midway to a near neighbour.
-        found = self.neighbours(posterior.kernel, chosen, 2)
-        partner = np.where(found[:, -1] >= 0, found[:, -1], chosen)
-        points = (self._X[chosen] + self._X[partner]) / 2
-        counts = [count for count in _PREDICTED if count < len(self._X)] + [
-            min(2 * _PREDICTED[-1], len(self._X))
-        ]
-        before = posterior.with_neighbours(counts[0])
-        last = before.predict(points)
-        check = Check(0.0, 0.0)
-        for count in counts[1:]:
-            more = posterior.with_neighbours(count)
-            new = more.predict(points)
-            sd = np.sqrt(np.maximum(new.variance, 1e-300))
-            mean_change = np.sqrt(np.mean((new.mean - last.mean) ** 2 / sd[:, None] ** 2))
-            sd_change = np.sqrt(np.mean((np.sqrt(last.variance) / sd - 1) ** 2))
-            check = Check(float(mean_change), float(sd_change))
-            if mean_change < _CHANGE and sd_change < _CHANGE:
-                return before, check
-            before, last = more, new
-        if before.num_neighbours >= len(self._X):
-            return before, Check(0.0, 0.0)
-        return posterior.with_neighbours(counts[-2] if len(counts) > 1 else counts[-1]), check
+        """Return the posterior with as many neighbours as serve, and what twice as many change.
+
+        More or fewer than usual if left-out rows are predicted better by them: where the kernel is
+        not quite right, the nearest rows alone may say more than many.
+        """
+        size = min(_CHECKED, len(self._rows.X))
+        chosen = self._rng.choice(len(self._rows.X), size=size, replace=False)
+        y = self._rows.y[chosen]
+        noise = posterior.noise_variance / self._rows.weights[chosen]
+        most = max(len(self._rows.X) - 1, 1)
+        counts = sorted({min(count, most) for count in _PREDICTED})
+        found, densities = {}, {}
+        for count in counts:
+            found[count] = posterior.with_neighbours(count).predict_left_out(chosen)
+            mean, variance = found[count].mean, found[count].variance + noise
+            square = np.mean((y - mean) ** 2, axis=1)
+            densities[count] = -0.5 * (np.log(variance) + square / variance)
+            if self._settings.late():
+                break
+        best = max(densities, key=lambda count: float(np.mean(densities[count])))
+        enough = min(densities, key=lambda count: abs(count - _USUAL))
+        gain = densities[best] - densities[enough]
+        if np.mean(gain) > max(_SAME, np.std(gain) / np.sqrt(size)):
+            enough = best
+        if enough >= most:
+            return posterior.with_neighbours(len(self._rows.X)), Check(0.0, 0.0)
+        more = found.get(min(2 * enough, most))
+        if more is None:
+            more = posterior.with_neighbours(2 * enough).predict_left_out(chosen)
+        sd = np.sqrt(more.variance)
+        mean_change = np.sqrt(np.mean((more.mean - found[enough].mean) ** 2 / sd[:, None] ** 2))
+        sd_change = np.sqrt(np.mean((np.sqrt(found[enough].variance) / sd - 1) ** 2))
+        return posterior.with_neighbours(enough), Check(float(mean_change), float(sd_change))
 
     def _status(self, converged: bool, check: Check, num_terms: int) -> str:
         parts = [
@@ -509,6 +523,13 @@ class _Stage:
         gradient = gradients.sum(axis=0)
         gradient[-1] += share * slope
         return float(values.sum() + share * beside), gradient
+
+    def thinned(self, count: int) -> _Stage:
+        """Return the stage of so many of its terms, evenly chosen."""
+        assert self.sets is not None
+        size = min(count, self.num_terms)
+        chosen = np.linspace(0, self.num_terms - 1, size).astype(np.int64)
+        return replace(self, positions=self.positions[chosen], sets=self.sets.part(chosen))
 
     def gradients(self, vector: Array) -> Array:
         """Return the gradient of each term, (n, p)."""

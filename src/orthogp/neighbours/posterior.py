@@ -14,6 +14,8 @@ draws as for covariances.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from copy import copy
 from typing import NamedTuple
 
 import equinox as eqx
@@ -41,6 +43,8 @@ from orthogp.precision import AnyArray, in_double
 Array = NDArray[np.float64]
 Indices = NDArray[np.int64]
 
+# The smallest variance that double precision resolves, relative to the prior's.
+_ROUNDING = 1e-15
 # Points per block of queries, which bounds memory.
 _BLOCK = 20_000
 # The most points that may share rows, and how many times as many rows they may have as one point.
@@ -104,8 +108,8 @@ class NeighbourPosterior(PredictivePosterior):
 
     def with_neighbours(self, count: int) -> NeighbourPosterior:
         """Return the same posterior with predictions from another number of rows."""
-        other = object.__new__(type(self))
-        other.__dict__.update(self.__dict__, num_neighbours=min(count, len(self.rows.X)))
+        other = copy(self)
+        other.num_neighbours = min(count, len(self.rows.X))
         return other
 
     # ------------------------------------------------------------------ marginals
@@ -119,6 +123,15 @@ class NeighbourPosterior(PredictivePosterior):
             part = slice(start, start + _BLOCK)
             mean[part], variance[part] = self._predict(X[part], self._prior_part)
         return Gaussian(mean, variance)
+
+    def predict_left_out(self, chosen: Indices) -> Gaussian:
+        """Return mean and variance of f at some of the rows, each given the others."""
+        X = self.rows.X[chosen]
+        found = self._nearest.query(X / self._lengths, self.num_neighbours + 1)[1]
+        own = found == chosen[:, None]
+        # A row is among its own nearest; if not, the farthest found goes.
+        own[:, -1] |= ~own.any(axis=1)
+        return Gaussian(*self._predict(X, self._prior_part, found[~own].reshape(len(X), -1)))
 
     def derivative(self, X: NDArray, dim: int = 0) -> Gaussian:
         """Return mean and variance of ∂f/∂x_dim at the rows of X."""
@@ -152,13 +165,19 @@ class NeighbourPosterior(PredictivePosterior):
         cross = cross_covariances(self.kernel, points, rows)
         return cross, self.prior_variance, self.trend.prior.features(at)
 
-    def _predict(self, X: Array, prior) -> tuple[Array, Array]:
+    def _predict(
+        self, X: Array, prior: Callable, nearest: Indices | None = None
+    ) -> tuple[Array, Array]:
         """Return means and variances of functionals of f, given by their covariances with f.
 
         `prior` gives the covariances with the rows, the prior variance, and the mean function's
-        columns.
+        columns. Each point looks at the rows in `nearest` and no others, if that is given.
         """
-        nearest = self._nearest.query(X / self._lengths, self.num_neighbours)[1]
+        if nearest is None:
+            nearest = self._nearest.query(X / self._lengths, self.num_neighbours)[1]
+            groups = _grouped(X / self._lengths, nearest)
+        else:
+            groups = [_Groups(np.arange(len(X))[:, None], nearest)]
         mean = np.empty((len(X), self._centred.shape[1]))
         variance = np.empty(len(X))
 
@@ -190,9 +209,10 @@ class NeighbourPosterior(PredictivePosterior):
                 + np.einsum("cgq,cgq->cg", g @ self.trend.covariance, g)
             )
             mean[points] = means
-            variance[points] = np.maximum(variances, 0.0)
+            # Rounding leaves no less.
+            variance[points] = np.maximum(variances, _ROUNDING * own)
 
-        batches = _batches(_grouped(X / self._lengths, nearest))
+        batches = _batches(groups)
         with one_thread():
             in_threads(work, batches, self._threads)
         return mean, variance
@@ -234,7 +254,8 @@ class NeighbourPosterior(PredictivePosterior):
 
     def _chain(self, X: Array) -> tuple[_Chain, Indices]:
         """Return the points as a triangular system, and where each row of X is in it."""
-        points, back = np.unique(X, axis=0, return_inverse=True)
+        unique, back = np.unique(X, axis=0, return_inverse=True)
+        points = np.asarray(unique, dtype=np.float64)
         order = np.random.default_rng(0).permutation(len(points))
         points, back = points[order], np.argsort(order)[back.reshape(-1)]
         scaled = points / self._lengths
@@ -250,7 +271,8 @@ class NeighbourPosterior(PredictivePosterior):
             there = np.concatenate([np.ones_like(own, dtype=bool), before >= 0], axis=1)
             at = np.concatenate([self.rows.X[own], points[before]], axis=1)
             noise = np.concatenate([self._noise[own], np.zeros(before.shape)], axis=1)
-            at = np.concatenate([at, points[part][:, None, :]], axis=1) - points[part][:, None, :]
+            itself = points[part, None, :]
+            at = np.concatenate([at, itself], axis=1) - itself
             A = covariances(self.kernel, at)
             K, k = A[:, :-1, :-1], A[:, :-1, -1] * there
             K = K * there[:, :, None] * there[:, None, :]
