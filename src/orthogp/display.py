@@ -27,7 +27,7 @@ from orthogp.fit_plots import (
 from orthogp.inference.additive_posterior import AdditivePosterior
 from orthogp.labels import data_range, labels_of
 from orthogp.plots import check_format, save
-from orthogp.report import guarantee
+from orthogp.report import describe_engine, describe_evidence, guarantee
 from orthogp.validation import check_inputs
 
 if TYPE_CHECKING:
@@ -160,14 +160,13 @@ def _learned_table(model: Any) -> str:
 
 
 def _regressor_rows(model: Any) -> list[tuple[str, str]]:
-    features = "none: exact" if model.features_ is None else f"{model.num_features_:,}"
     timings = model.timings_
     return [
         ("rows", f"{model.statistics_.rows:,.0f}"),
         ("kernel", repr(model.kernel_)),
         ("noise", f"standard deviation {np.sqrt(model.noise_variance_):.4g}"),
-        ("features", features),
-        ("log p(y)", f"{model.elbo_:,.3f} to {model.upper_bound_:,.3f}"),
+        ("engine", describe_engine(model)),
+        ("log p(y)", describe_evidence(model)),
         ("certificate", guarantee(model)),
         (
             "seconds",

@@ -190,6 +190,9 @@ class DriftRegressor(RegressorMixin, BaseEstimator):
     ) -> GPRegressor:
         """Return a regressor to be fitted with the hyperparameters that y alone teaches."""
         own: Any = clone(self.regressor)
+        if own.features == "auto" and own.solver == "auto":
+            # Effects need what all rows say of each other; nearest rows alone do not know.
+            own.set_params(features="lattice")
         if own.learn or isinstance(own.kernel, str):
             # From here on a kernel in units of y, the same for all targets.
             own.fit(X, y, sample_weight)

@@ -295,8 +295,8 @@ def _check_needs_no_rows(estimator: Any, why: str) -> None:
     what = None
     if family == EXACT or isinstance(family, InducingPoints | TwoBlock):
         what = f"features={estimator.features!r}"
-    elif estimator.solver == "iterative":
-        what = 'solver="iterative"'
+    elif estimator.solver in ("iterative", "exact", "neighbours"):
+        what = f'solver="{estimator.solver}"'
     if what is not None:
         raise InputError(f'{what} needs all rows at once, but {why}, or use features="auto".')
 

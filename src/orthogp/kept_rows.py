@@ -103,6 +103,20 @@ class KeptRows(Sketch):
             weights=weights,
         )
 
+    def sums(self, num_threads: int = 1) -> Sketch:
+        """Return the sums of the rows on one lattice, which up to three columns have."""
+        mean = "linear" if self.mean.slope_variance else "constant"
+        sketch = Sketch.begin(
+            self.rows,
+            mean=mean if self.mean.offset_variance else None,
+            domain=None,
+            kernel=None,
+            learn=True,
+            wrap_tolerance=1e-4,
+            num_threads=num_threads,
+        )
+        return replace(sketch, mean=self.mean)
+
     @property
     def rows(self) -> Rows:
         """The rows as they came."""

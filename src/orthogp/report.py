@@ -53,7 +53,7 @@ def summarise(model: GPRegressor) -> str:
         lines.append(f"  {'features':<12} {_features(model)}")
     if model.period_ is not None and not additive:
         lines.append(f"  {'covers':<12} {show(model.domain_)}")
-    lines.append(f"  {'log p(y)':<12} {_evidence(model)}")
+    lines.append(f"  {'log p(y)':<12} {describe_evidence(model)}")
     lines.append(f"  {'certificate':<12} {guarantee(model)}")
     if certificate.wrap_error:
         lines.append(

@@ -27,8 +27,11 @@ from orthogp.inference.iterative_posterior import IterativePosterior
 from orthogp.inference.moments import moments_from_statistics
 from orthogp.inference.posterior import Posterior
 from orthogp.inference.variance_field import draw_modes
+from orthogp.kept_rows import KeptRows
 from orthogp.kernels.additive import term_kernels
+from orthogp.sketch import Sketch
 from orthogp.statistics import FourierStatistics
+from orthogp.statistics.lattice import MAX_DIMS
 
 # Degrees of freedom that a band has at least, and how finely bands can be told apart.
 _LEAST, _FINEST = 5.0, 60
@@ -100,7 +103,10 @@ def learned_spectra(
         The range of the inputs that the kernel acts on.
     """
     width = np.where(upper > lower, upper - lower, 1.0)
-    posterior, statistics = model.posterior_, model.statistics_
+    posterior, sketch = model.posterior_, model._sketch
+    if isinstance(sketch, KeptRows) and len(width) <= MAX_DIMS:
+        sketch = sketch.sums()
+    statistics = sketch.statistics
     noise, rows = posterior.noise_variance, statistics.count
     scale = np.asarray(model.target_scale_) ** 2
     if isinstance(posterior, AdditivePosterior):
@@ -110,7 +116,7 @@ def learned_spectra(
     elif isinstance(posterior, Posterior):
         modes = _dense_modes(posterior)
     elif isinstance(statistics, FourierStatistics):
-        modes = _dense_modes(_stand_in(model, statistics, width))
+        modes = _dense_modes(_stand_in(model, sketch, width))
     else:
         return []
     return [_spectrum(modes, tuple(range(len(width))), width, noise / rows, scale)]
@@ -199,14 +205,15 @@ def _iterative_modes(posterior: IterativePosterior) -> _Modes:
     return _Modes(omegas, densities, 2 * power, 2 * (1 - variance), None, number)
 
 
-def _stand_in(model: Any, statistics: FourierStatistics, width: NDArray[np.float64]) -> Posterior:
+def _stand_in(model: Any, sketch: Sketch, width: NDArray[np.float64]) -> Posterior:
     """Return a posterior of lattice features with the hyperparameters that others have learned."""
+    statistics = sketch.statistics
     factor = np.maximum(statistics.lattice.period / (_STAND_IN_PERIOD * width), 1).astype(int)
     own = statistics.standardised(
-        model.target_offset_ - model.target_shift_, model.target_scale_
+        model.target_offset_ - sketch.shift, model.target_scale_
     ).decimate(factor)
     posterior = model.posterior_
-    kernel, mean = posterior.kernel, model._sketch.mean
+    kernel, mean = posterior.kernel, sketch.mean
     features = Lattice.select(kernel, own.lattice, _STAND_IN, mean)
     moments = moments_from_statistics(features, kernel, own)
     return Posterior(features, kernel, posterior.noise_variance, moments, model.domain_)

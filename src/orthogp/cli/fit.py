@@ -62,7 +62,11 @@ Examples:
 )
 @mean_option
 @click.option(
-    "--solver", type=click.Choice(["auto", "dense", "iterative"]), default="auto", show_default=True
+    "--solver",
+    type=click.Choice(["auto", "exact", "dense", "iterative", "neighbours"]),
+    default="auto",
+    show_default=True,
+    help="The engine; auto tries those that can serve on hidden rows.",
 )
 @click.option(
     "--domain",
@@ -260,6 +264,8 @@ def _values(model: Any, out: str) -> dict[str, Any]:
             for primitive, dims in model.kernel_.primitives()
         ],
         "noise_variance": model.noise_variance_,
+        "engine": model.engine_,
+        "trials": [trial._asdict() for trial in model.trials_],
         "num_features": model.num_features_,
         "elbo": model.elbo_,
         "upper_bound": model.upper_bound_,

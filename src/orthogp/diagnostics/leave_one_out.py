@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from orthogp.inference.family_posterior import FamilyPosterior
 from orthogp.inference.iterative_posterior import MOST_JOINT, IterativePosterior
+from orthogp.neighbours.posterior import NeighbourPosterior
 
 if TYPE_CHECKING:
     from orthogp.estimators import GPRegressor
@@ -71,6 +72,13 @@ def leave_one_out(
         Positive, as they were given to `fit`.
     """
     posterior = model.posterior_
+    if isinstance(posterior, NeighbourPosterior):
+        w = np.ones(len(X)) if weights is None else weights
+        noise = posterior.noise_variance / (w if model.weights == "precisions" else 1.0)
+        mean, variance = posterior.predict_without(X)
+        return LeaveOneOut(
+            (y - model.target_offset_) / model.target_scale_ - mean, variance + noise
+        )
     prediction = posterior.predict(X)
     if isinstance(posterior, IterativePosterior) and len(X) <= _solved_rows(posterior):
         prediction = prediction._replace(variance=np.diag(posterior.covariance(X)))

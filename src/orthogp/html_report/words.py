@@ -63,7 +63,7 @@ def summary_section(model: Any, labels: Labels, found: Diagnostics | None) -> Se
         Tile(
             "features",
             "none" if model.features_ is None else f"{model.num_features_:,}",
-            "the posterior is exact" if model.features_ is None else "",
+            _ENGINE_NOTES.get(model.engine_, ""),
         ),
         Tile(
             "noise, standard deviation",
@@ -121,6 +121,12 @@ def certificate_section(model: Any, *, checked: bool = False) -> Section:
     """
     certificate = model.certificate_
     body = ""
+    if model.engine_ == "neighbours":
+        text = f"Predictions look at the nearest rows only. {model.status_}"
+        body = _verdict("Estimated, not certified.", text, False)
+        rows = [["log p(y), estimated", f"{model.elbo_:,.0f}"]]
+        body += table(rows, ["from a sample of the rows' conditionals", "nats"], numbers=[1])
+        return Section("certificate", "Accuracy", body)
     if model.features_ is None:
         body = _verdict(
             "Exact.", "The posterior is computed without approximation: nothing to bound.", True
@@ -171,6 +177,12 @@ def certificate_section(model: Any, *, checked: bool = False) -> Section:
             f"{certificate.quadrature_error:.1e} of the prior standard deviation."
         )
     return Section("certificate", "Bounds and certificate", body + "".join(map(paragraph, notes)))
+
+
+_ENGINE_NOTES = {
+    "exact": "the posterior is exact",
+    "neighbours": "each prediction looks at the nearest rows",
+}
 
 
 def _verdict(word: str, text: str, good: bool) -> str:

@@ -126,12 +126,19 @@ class NeighbourPosterior(PredictivePosterior):
 
     def predict_left_out(self, chosen: Indices) -> Gaussian:
         """Return mean and variance of f at some of the rows, each given the others."""
-        X = self.rows.X[chosen]
+        return self.predict_without(self.rows.X[chosen])
+
+    def predict_without(self, X: NDArray) -> Gaussian:
+        """Return mean and variance of f at the rows of X, from rows with other inputs."""
+        X = as_rows(X)
+        if self.num_rows == 1:
+            return self.predict(X)
         found = self._nearest.query(X / self._lengths, self.num_neighbours + 1)[1]
-        own = found == chosen[:, None]
-        # A row is among its own nearest; if not, the farthest found goes.
-        own[:, -1] |= ~own.any(axis=1)
-        return Gaussian(*self._predict(X, self._prior_part, found[~own].reshape(len(X), -1)))
+        # Inputs are merged: at most one row, the nearest, has the same.
+        same = np.zeros(found.shape, dtype=bool)
+        same[:, 0] = np.all(self.rows.X[found[:, 0]] == X, axis=1)
+        same[:, -1] |= ~same[:, 0]
+        return Gaussian(*self._predict(X, self._prior_part, found[~same].reshape(len(X), -1)))
 
     def derivative(self, X: NDArray, dim: int = 0) -> Gaussian:
         """Return mean and variance of ∂f/∂x_dim at the rows of X."""
