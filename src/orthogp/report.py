@@ -122,7 +122,8 @@ def describe_trials(model: GPRegressor) -> list[str]:
     return lines
 
 
-def _evidence(model: GPRegressor) -> str:
+def describe_evidence(model: GPRegressor) -> str:
+    """Return what is known of log p(y), as a sentence."""
     if isinstance(model.posterior_, NeighbourPosterior):
         return f"about {model.elbo_:,.0f}, from a sample of the rows' conditionals"
     if model.engine_ == "exact":

@@ -39,6 +39,11 @@ class MeanPrior(NamedTuple):
             return slopes
         return np.insert(slopes, 0, np.sqrt(self.offset_variance), axis=1)
 
+    def slopes(self, num_dims: int) -> NDArray[np.float64]:
+        """Return the derivatives of the columns of `features` along each input column, (d, q)."""
+        zero = np.zeros((1, num_dims))
+        return self.features(np.eye(num_dims)) - self.features(zero)
+
     def prior_variance(self, X: NDArray) -> NDArray[np.float64]:
         """Return the prior variance of the mean function, (n,)."""
         square = np.sum(self.covariates(X) ** 2, axis=1)

@@ -47,8 +47,9 @@ class Ascent(NamedTuple):
     at: Evaluation
     num_evaluations: int
     converged: bool
-    #: The last step, which promised too little to be looked at.
+    #: The step that was not taken, and what it promised.
     step: Vector
+    promised: float
 
 
 def ascend(
@@ -91,7 +92,7 @@ def ascend(
         promised = float(at.gradient @ step - 0.5 * step @ curvature @ step)
         settled = promised < tolerance or radius < _SMALLEST_RADIUS
         if settled or used >= max_evaluations or out_of_time():
-            return Ascent(x, at, used, settled, step)
+            return Ascent(x, at, used, settled, step, promised)
         if abandon(x, at):
             return None
         candidate = np.clip(x + step, lower, upper)

@@ -24,6 +24,7 @@ from scipy.linalg import get_blas_funcs, get_lapack_funcs
 from orthogp.errors import InputError, PrecisionError
 from orthogp.features.base import as_rows, prior_variance
 from orthogp.features.lattice import MeanPrior
+from orthogp.features.orders import correlation_lengths
 from orthogp.inference.ascent import Evaluation
 from orthogp.inference.bounds import factorise_in_place, unwhiten, whiten
 from orthogp.inference.exact_information import derivative_products
@@ -31,6 +32,7 @@ from orthogp.inference.pair_covariances import Covariances, PairKernel
 from orthogp.inference.parameters import pack, unpack
 from orthogp.inference.predictive import Gaussian, PredictivePosterior
 from orthogp.inference.row_pairs import RowPairs
+from orthogp.inference.slopes import slope_variance, slopes
 from orthogp.kernels import Kernel
 from orthogp.statistics.nufft import chunks
 
@@ -40,6 +42,8 @@ from orthogp.statistics.nufft import chunks
 # Rows that predictions are made for at once, which bounds memory.
 _ROWS_PER_BLOCK = 2**10
 _PAIRS_PER_BLOCK = 2**20
+# Nodes of quadrature along a column: the fewest, for each correlation length; and the most in all.
+_FEWEST_NODES, _NODES_PER_LENGTH, _MOST_NODES = 16, 6.0, 2000
 # Bytes of derivatives that are kept while the matrix is factorised; more are made a second time.
 _KEPT = 2**28
 
@@ -59,6 +63,8 @@ class ExactPosterior(PredictivePosterior):
     weights : (n,), optional
     repeats : bool
         Whether a weight w counts a row w times; otherwise it divides the row's noise variance.
+    solution : Solution, optional
+        What an objective of the same rows has found with these hyperparameters.
     """
 
     def __init__(
@@ -71,6 +77,7 @@ class ExactPosterior(PredictivePosterior):
         weights: NDArray | None = None,
         *,
         repeats: bool = True,
+        solution: Solution | None = None,
     ) -> None:
         self.kernel = kernel
         self.noise_variance = float(noise_variance)
@@ -80,9 +87,11 @@ class ExactPosterior(PredictivePosterior):
         self._data = _gather(kernel, mean, X, y, weights, repeats=repeats)
         self._pair_kernel = PairKernel(kernel, self._data.X.shape[1])
         self._vector = pack(kernel, self._pair_kernel.slots)
-        pairs = RowPairs(self._data.X)
-        values = _covariances(self._pair_kernel, self._vector, pairs, derivatives=False).values
-        self._solution = _solve(values, pairs, self._data, self.noise_variance)
+        if solution is None:
+            pairs = RowPairs(self._data.X)
+            k = _covariances(self._pair_kernel, self._vector, pairs, derivatives=False)
+            solution = _solve(k.values, pairs, self._data, self.noise_variance)
+        self._solution = solution
         self._alpha = (
             np.sqrt(self._data.weights / self.noise_variance)[:, None] * self._solution.scaled_alpha
         )
@@ -126,6 +135,37 @@ class ExactPosterior(PredictivePosterior):
         whitened = self._whiten(self._prior_covariance(X, self._data.X))
         return self._prior_covariance(X, X) - whitened.T @ whitened
 
+    def derivative(self, X: NDArray, dim: int = 0) -> Gaussian:
+        """Return mean and variance of ∂f/∂x_dim at the rows of X."""
+        X = as_rows(X)
+        own = slope_variance(self.kernel, X.shape[1], dim)
+        columns = self.mean.slopes(X.shape[1])[dim]
+        means, variances = [np.empty((0, self._data.y.shape[1]))], [np.empty(0)]
+        for part in chunks(len(X), _ROWS_PER_BLOCK):
+            lags = X[part][:, None, :] - self._data.X
+            cross = slopes(self.kernel, lags.reshape(-1, X.shape[1]), dim).reshape(lags.shape[:2])
+            cross = cross + columns @ self.mean.features(self._data.X).T
+            explained = np.sum(self._whiten(cross) ** 2, axis=0)
+            prior = own + columns @ columns
+            means.append(cross @ self._alpha)
+            variances.append(np.maximum(prior - explained, np.finfo(np.float64).eps * prior))
+        return Gaussian(np.concatenate(means), np.concatenate(variances))
+
+    def integral(self, lower: NDArray, upper: NDArray) -> Gaussian:
+        """Return mean and variance of ∫ f over boxes [lower_n, upper_n], (n, d) each.
+
+        By Gauss–Legendre quadrature, some nodes to each of the kernel's correlation lengths.
+        """
+        lower, upper = as_rows(lower), as_rows(upper)
+        span = np.ptp(self._data.X, axis=0)
+        lengths = correlation_lengths(self.kernel, np.where(span > 0, span, 1.0))
+        means, variances = np.empty((len(lower), self._data.y.shape[1])), np.empty(len(lower))
+        for n, (low, high) in enumerate(zip(lower, upper, strict=True)):
+            nodes, weights = _quadrature(low, high, lengths)
+            means[n] = weights @ self.predict(nodes).mean
+            variances[n] = max(float(weights @ self.covariance(nodes) @ weights), 0.0)
+        return Gaussian(means, variances)
+
     def _prior_covariance(self, A: NDArray, B: NDArray) -> NDArray[np.float64]:
         return self._pair_kernel.between(self._vector, A, B) + (
             self.mean.features(A) @ self.mean.features(B).T
@@ -161,6 +201,7 @@ class ExactObjective:
         self._pair_kernel = PairKernel(kernel, self._data.X.shape[1])
         self.slots = self._pair_kernel.slots
         self._num_threads = num_threads
+        self._last: tuple[NDArray[np.float64], Solution] | None = None
 
     def value(self, vector: NDArray[np.float64]) -> float:
         """Return log p(y)."""
@@ -189,7 +230,8 @@ class ExactObjective:
         if informed:
             information = self._information(vector, k, solution)
         # In the lower triangle, which is all that is read of it: α̃α̃ᵀ − B⁻¹, α̃ = σ W^{−½} α.
-        inverse = potri(solution.chol, lower=1, overwrite_c=1)[0]
+        self._last = np.array(vector), solution
+        inverse = potri(solution.chol, lower=1, overwrite_c=0)[0]
         kept = np.trace(inverse)
         bar = syrk(1.0, scaled_alpha, beta=-p, c=inverse, lower=1, overwrite_c=1)
         noise_part = np.sum(scaled_alpha**2) + p * (len(data.X) - kept - data.rows)
@@ -202,7 +244,7 @@ class ExactObjective:
         return Evaluation(solution.log_likelihood, gradient, information)
 
     def _information(
-        self, vector: NDArray[np.float64], k: Covariances, solution: _Solution
+        self, vector: NDArray[np.float64], k: Covariances, solution: Solution
     ) -> NDArray[np.float64]:
         data = self._data
         scale = np.sqrt(data.weights / np.exp(vector[-1]))[:, None]
@@ -217,6 +259,12 @@ class ExactObjective:
         # Repeated rows tell of the noise by what they say of each other.
         information[-1, -1] += 0.5 * p * max(data.rows - len(data.X), 0.0)
         return information
+
+    def solution_at(self, vector: NDArray[np.float64]) -> Solution | None:
+        """Return what the last evaluation with a gradient has found, if it was at this vector."""
+        if self._last is None or not np.array_equal(self._last[0], vector):
+            return None
+        return self._last[1]
 
     def kernel_at(self, vector: NDArray[np.float64]) -> Kernel:
         """Return the kernel of a parameter vector."""
@@ -243,6 +291,23 @@ class ExactObjective:
         )
 
 
+def _quadrature(
+    lower: NDArray[np.float64], upper: NDArray[np.float64], lengths: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return nodes (n, d) and weights (n,) of a product rule over a box."""
+    most = int(_MOST_NODES ** (1 / len(lower)))
+    wanted = np.ceil(_NODES_PER_LENGTH * np.abs(upper - lower) / lengths)
+    nodes, weights = np.empty((1, 0)), np.ones(1)
+    for low, high, count in zip(lower, upper, wanted, strict=True):
+        at, own = np.polynomial.legendre.leggauss(int(np.clip(count, _FEWEST_NODES, most)))
+        column = (low + high) / 2 + (high - low) / 2 * at
+        nodes = np.column_stack(
+            [np.repeat(nodes, len(column), axis=0), np.tile(column, len(nodes))]
+        )
+        weights = np.repeat(weights, len(column)) * np.tile((high - low) / 2 * own, len(weights))
+    return nodes, weights
+
+
 class _Data(NamedTuple):
     """Rows of positive weight, with the mean prior's columns."""
 
@@ -257,7 +322,7 @@ class _Data(NamedTuple):
     log_weights: float
 
 
-class _Solution(NamedTuple):
+class Solution(NamedTuple):
     """The lower Cholesky factor of B, B⁻¹ W^½ y/σ = σ W^{−½} α (n, p), and log p(y)."""
 
     chol: NDArray[np.float64]
@@ -315,7 +380,7 @@ def _covariances(
 
 def _solve(
     values: NDArray[np.float64], pairs: RowPairs, data: _Data, noise_variance: float
-) -> _Solution:
+) -> Solution:
     """Factorise B, given the kernel at all pairs."""
     scale = np.sqrt(data.weights / noise_variance)
     gram = np.empty((len(data.X),) * 2, order="F")
@@ -338,4 +403,4 @@ def _solve(
     log_det = 2 * np.sum(np.log(np.einsum("ii->i", chol)))
     normaliser = data.rows * np.log(2 * np.pi * noise_variance) - data.log_weights
     value = -0.5 * (data.y.shape[1] * (normaliser + log_det) + np.sum(whitened**2))
-    return _Solution(chol, unwhiten(chol, whitened), float(value))
+    return Solution(chol, unwhiten(chol, whitened), float(value))

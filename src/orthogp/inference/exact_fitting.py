@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 
 from orthogp.errors import InputError, PrecisionError
 from orthogp.features import MeanPrior
 from orthogp.inference.bounds import Bound, Certificate
 from orthogp.inference.domain import Domain
-from orthogp.inference.exact import ExactPosterior
+from orthogp.inference.exact import ExactPosterior, Solution
 from orthogp.inference.exact_search import ExactSearch
 from orthogp.inference.family_fit import FamilyRows
 from orthogp.inference.fit import Fit
@@ -72,15 +73,15 @@ class ExactFitter:
             return self._finish(self._posterior(starts[0]), converged=True, num_evaluations=0)
         search = ExactSearch(self._rows, self._mean, self._settings, self._threads)
         found = search.run(starts)
-        try:
-            exact = self._posterior(found.beyond)
-        except PrecisionError:
-            exact = None
+        exact = None
+        if found.beyond is not None:
+            with suppress(PrecisionError):
+                exact = self._posterior(found.beyond)
         if exact is None or exact.log_marginal_likelihood < found.value:
-            exact = self._posterior(found.best)
+            exact = self._posterior(found.best, found.solution)
         return self._finish(exact, found.converged, found.num_evaluations)
 
-    def _posterior(self, at: Start) -> ExactPosterior:
+    def _posterior(self, at: Start, solution: Solution | None = None) -> ExactPosterior:
         with self._threads.limited(len(self._rows.X)):
             return ExactPosterior(
                 at.kernel,
@@ -90,6 +91,7 @@ class ExactFitter:
                 self._rows.y,
                 self._rows.weights,
                 repeats=self._settings.repeats,
+                solution=solution,
             )
 
     def _finish(self, exact: ExactPosterior, converged: bool, num_evaluations: int) -> ExactFit:

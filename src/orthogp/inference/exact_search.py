@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from orthogp.errors import PrecisionError
 from orthogp.features import MeanPrior
 from orthogp.inference.ascent import Ascent, Evaluation, ascend
-from orthogp.inference.exact import ExactObjective
+from orthogp.inference.exact import ExactObjective, Solution
 from orthogp.inference.family_fit import FamilyRows
 from orthogp.inference.limits import NOISE_FLOOR, row_limits
 from orthogp.inference.parameters import pack
@@ -33,21 +33,34 @@ _CENTRES = 4
 _CLIMBS = ((150, 7), (300, 5), (_FEW_ROWS, 4))
 _MOST_EVALUATIONS = 80
 # A step that promises fewer nats is not taken: with few rows, with part of them, with many.
-_SETTLED, _SETTLED_PART, _SETTLED_MANY = 1e-4, 1e-2, 3e-2
+_SETTLED, _SETTLED_PART, _SETTLED_MANY = 1e-4, 1e-2, 5e-2
+# The last step, taken without looking back, is not worth a factorisation if it promises less.
+_NEGLIGIBLE = 1e-2
 # Starts whose values differ by less are the same: lengthscales so short that all rows are apart.
 _SAME = 0.02
 # Summits of a part that are so many nats below the highest may be the highest of all rows.
 _DOUBT = 10.0
-# Of more rows than this, covariances are made by all threads.
-_MANY_ROWS = 1000
+# From so many rows on several threads may be faster than one.
+_MANY_ROWS = 1024
 
 
 class Found(NamedTuple):
-    """Hyperparameters, the next that a search would try without looking back, and how it went."""
+    """Where a search has come to.
+
+    Attributes
+    ----------
+    best, value
+        The best hyperparameters seen, and log p(y).
+    solution : Solution or None
+        What was factorised there, if it is at hand.
+    beyond : Start or None
+        Where the next step would lead, if it promises anything to speak of.
+    """
 
     best: Start
-    beyond: Start
     value: float
+    solution: Solution | None
+    beyond: Start | None
     converged: bool
     num_evaluations: int
 
@@ -79,21 +92,22 @@ class ExactSearch:
         parts = [_take(self._rows, _choose_rows(X, size)) for size in sizes]
         stages = [self._stage(starts[0], part) for part in (*parts, self._rows)]
         limits = row_limits(starts[0].kernel, stages[0].objective.slots, X, NOISE_FLOOR)
-        summits = self._explore(stages[0], starts, limits, whole=len(stages) == 1)
+        summits = self._explore(stages[0], starts, limits)
         for stage in stages[1:]:
-            summits = self._go_on(stage, summits, limits, whole=stage is stages[-1])
+            summits = self._go_on(stage, summits, limits)
         top, objective = summits[0], stages[-1].objective
-        beyond = np.clip(top.x + top.step, *limits)
+        onwards = top.converged and top.promised > _NEGLIGIBLE
         return Found(
-            _as_start(objective, top.x),
-            _as_start(objective, beyond),
-            top.at.value,
-            top.converged,
-            sum(stage.num_evaluations for stage in stages),
+            best=_as_start(objective, top.x),
+            value=top.at.value,
+            solution=objective.solution_at(top.x),
+            beyond=_as_start(objective, np.clip(top.x + top.step, *limits)) if onwards else None,
+            converged=top.converged,
+            num_evaluations=sum(stage.num_evaluations for stage in stages),
         )
 
     def _explore(
-        self, stage: _Stage, starts: list[Start], limits: tuple[Vector, Vector], *, whole: bool
+        self, stage: _Stage, starts: list[Start], limits: tuple[Vector, Vector]
     ) -> list[Ascent]:
         """Return the summits found from the best starts of different shapes, the highest first."""
         vectors = [np.clip(_as_vector(stage.objective, start), *limits) for start in starts]
@@ -109,12 +123,12 @@ class ExactSearch:
         def joins(x: Vector, at: Evaluation) -> bool:
             return any(_joins(x, at, summit) for summit in summits)
 
-        for i in _choose_starts(starts, values, number):
+        for i in choose_starts(starts, values, number):
             found = self._climb(
                 stage,
                 vectors[i],
                 limits,
-                tolerance=_SETTLED if whole else _SETTLED_PART,
+                tolerance=_SETTLED if stage.whole else _SETTLED_PART,
                 abandon=joins,
             )
             summits += [] if found is None else [found]
@@ -125,7 +139,7 @@ class ExactSearch:
         return sorted(summits, key=lambda summit: -summit.at.value)
 
     def _go_on(
-        self, stage: _Stage, summits: list[Ascent], limits: tuple[Vector, Vector], *, whole: bool
+        self, stage: _Stage, summits: list[Ascent], limits: tuple[Vector, Vector]
     ) -> list[Ascent]:
         """Return the summits of more rows near those of fewer, the highest first."""
         doubtful: list[Ascent] = []
@@ -137,10 +151,13 @@ class ExactSearch:
         found: list[Ascent] = []
         for i in np.argsort(values)[::-1]:
             # On all rows another summit is climbed only if it begins higher than the first ended.
-            if len(found) == 2 or (found and whole and values[i] < found[0].at.value):
+            if len(found) == 2 or (found and stage.whole and values[i] < found[0].at.value):
                 break
             climbed = self._climb(
-                stage, doubtful[i].x, limits, tolerance=_SETTLED_MANY if whole else _SETTLED_PART
+                stage,
+                doubtful[i].x,
+                limits,
+                tolerance=_SETTLED_MANY if stage.whole else _SETTLED_PART,
             )
             found += [] if climbed is None else [climbed]
         return sorted(found, key=lambda summit: -summit.at.value)
@@ -165,17 +182,19 @@ class ExactSearch:
             rows.y,
             rows.weights,
             repeats=self._settings.repeats,
-            num_threads=self._threads.num_threads if len(rows.X) > _MANY_ROWS else 1,
+            num_threads=self._threads.num_threads if len(rows.X) >= _MANY_ROWS else 1,
         )
-        return _Stage(objective, len(rows.X), self._threads)
+        return _Stage(objective, len(rows.X), self._threads, whole=rows is self._rows)
 
 
 class _Stage:
     """The likelihood of some rows, counting how often it is evaluated."""
 
-    def __init__(self, objective: ExactObjective, size: int, threads: BlasThreads) -> None:
+    def __init__(
+        self, objective: ExactObjective, size: int, threads: BlasThreads, *, whole: bool
+    ) -> None:
         self.objective = objective
-        self.size = size
+        self.size, self.whole = size, whole
         self.num_evaluations = 0
         self._threads = threads
 
@@ -183,7 +202,7 @@ class _Stage:
         """Return log p(y), or −∞ beyond double precision."""
         self.num_evaluations += 1
         try:
-            with self._threads.limited(self.size):
+            with self._threads.limited(self.size, _MANY_ROWS if self.whole else _PARTS[-1]):
                 return self.objective.value(x)
         except PrecisionError:
             return -np.inf
@@ -192,13 +211,13 @@ class _Stage:
         """Return log p(y) with derivatives, or `None` beyond double precision."""
         self.num_evaluations += 1
         try:
-            with self._threads.limited(self.size):
+            with self._threads.limited(self.size, _MANY_ROWS if self.whole else _PARTS[-1]):
                 return self.objective.evaluate(x)
         except PrecisionError:
             return None
 
 
-def _choose_starts(starts: list[Start], values: list[float], number: int) -> list[int]:
+def choose_starts(starts: list[Start], values: list[float], number: int) -> list[int]:
     """Return the best starts of different shapes, a user's own first."""
     chosen: dict[tuple[int, bool], int] = {}
     for i in np.argsort(values, kind="stable")[::-1].tolist():

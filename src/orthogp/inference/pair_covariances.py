@@ -65,14 +65,17 @@ class PairKernel:
                 places.append(i)
                 columns = np.arange(num_dims) if dims is None else np.array(dims)
                 radial.append((primitive, columns))
-        self._radial: list[tuple[Radial, NDArray[np.int64]]] = radial
+        # 1/ℓ², where lengthscales are fixed to be used as they are.
+        self._given = np.zeros((len(radial), num_dims))
+        for j, (primitive, columns) in enumerate(radial):
+            self._given[j, columns] = primitive.parameters()["lengthscale"] ** -2.0
         edges = np.cumsum([0, *(slot.size for slot in self.slots)])
         spans = [slice(*edges[i : i + 2].tolist()) for i in range(len(self.slots))]
         stretches = [slot.name == "lengthscale" and slot.primitive in places for slot in self.slots]
         #: Radial primitives whose lengthscales are learned: which, on which columns, and where the
         #: vector holds them.
         self.stretched = [
-            (j, self._radial[j][1], span)
+            (j, radial[j][1], span)
             for slot, span, own in zip(self.slots, spans, stretches, strict=True)
             if own
             for j in [places.index(slot.primitive)]
@@ -84,7 +87,7 @@ class PairKernel:
         self.others = np.concatenate([np.empty(0, dtype=np.int64), *others])
         num_primitives = sum(1 for _ in kernel.primitives())
         #: Whether lags themselves are needed, not only their squares.
-        self.needs_lags = len(self._radial) < num_primitives
+        self.needs_lags = len(radial) < num_primitives
         template = kernel.with_primitives(
             # Of no use, and with a shape that would be compiled for.
             primitive.with_parameters(lengthscale=np.ones(()))
@@ -161,9 +164,7 @@ class PairKernel:
 
     def inverse_squares(self, vector: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return W, (m, d)."""
-        W = np.zeros((len(self._radial), self.num_dims))
-        for j, (primitive, columns) in enumerate(self._radial):
-            W[j, columns] = primitive.parameters()["lengthscale"] ** -2.0
+        W = self._given.copy()
         for j, columns, span in self.stretched:
             W[j, columns] = np.exp(-2 * vector[span])
         return W

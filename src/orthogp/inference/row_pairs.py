@@ -9,6 +9,9 @@ from numpy.typing import NDArray
 
 # Bytes of lags that are kept from one evaluation to the next; of more rows they are made anew.
 _KEPT = 2**26
+# Up to so many rows the places of all pairs are looked up: most of the time would else go into
+# calls, one for each row.
+_FEW_ROWS = 512
 
 
 class RowPairs:
@@ -46,8 +49,11 @@ class RowPairs:
     def fill(self, values: NDArray[np.float64], matrix: NDArray[np.float64]) -> None:
         """Write the pairs' values to the lower triangle of a matrix, column by column."""
         transposed = matrix.T
-        for i, start in enumerate(self._starts.tolist()):
-            transposed[i, i + 1 :] = values[start : start + self.num_rows - i - 1]
+        if self.num_rows <= _FEW_ROWS:
+            transposed.reshape(-1)[self._places] = values[:-1]
+        else:
+            for i, start in enumerate(self._starts.tolist()):
+                transposed[i, i + 1 :] = values[start : start + self.num_rows - i - 1]
         np.einsum("ii->i", matrix)[:] = values[-1]
 
     def gather(self, matrix: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -57,8 +63,11 @@ class RowPairs:
         """
         transposed = matrix.T
         values = np.empty(self.count)
-        for i, start in enumerate(self._starts.tolist()):
-            values[start : start + self.num_rows - i - 1] = transposed[i, i + 1 :]
+        if self.num_rows <= _FEW_ROWS:
+            np.take(transposed.reshape(-1), self._places, out=values[:-1])
+        else:
+            for i, start in enumerate(self._starts.tolist()):
+                values[start : start + self.num_rows - i - 1] = transposed[i, i + 1 :]
         values[:-1] *= 2
         values[-1] = np.trace(matrix)
         return values
@@ -74,6 +83,11 @@ class RowPairs:
     @property
     def _kept(self) -> bool:
         return 8 * self.count * len(self._columns) <= _KEPT
+
+    @cached_property
+    def _places(self) -> NDArray[np.int64]:
+        columns, rows = np.triu_indices(self.num_rows, 1)
+        return columns * self.num_rows + rows
 
     @cached_property
     def _all_lags(self) -> NDArray[np.float64]:

@@ -32,18 +32,22 @@ class BlasThreads:
         self._seconds: dict[int, float] = {}
 
     @contextmanager
-    def limited(self, size: int) -> Iterator[None]:
-        """Run a block whose work is about that of factorising a matrix of this size."""
-        threads = self._choose(size)
+    def limited(self, size: int, least: int = _WORTH_THREADS) -> Iterator[None]:
+        """Run a block whose work is about that of factorising a matrix of this size.
+
+        Below the size `least` it gets one thread. Where a few large blocks are to follow, several
+        are tried out for less on smaller ones.
+        """
+        threads = self._choose(size, least)
         began = time.perf_counter()
         with _controller().limit(limits=threads, user_api="blas"):
             yield
-        if size >= _WORTH_THREADS:
+        if size >= least:
             # Per unit of work, and the latest rather than the best: neighbours come and go.
             self._seconds[threads] = (time.perf_counter() - began) / size**3
 
-    def _choose(self, size: int) -> int:
-        if self.num_threads == 1 or size < _WORTH_THREADS:
+    def _choose(self, size: int, least: int) -> int:
+        if self.num_threads == 1 or size < least:
             return 1
         for threads in (1, self.num_threads):
             if threads not in self._seconds:

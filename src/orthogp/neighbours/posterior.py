@@ -18,19 +18,17 @@ from collections.abc import Callable
 from copy import copy
 from typing import NamedTuple
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, identity
 from scipy.sparse.linalg import spsolve_triangular
+from scipy.spatial import KDTree
 
 from orthogp.errors import InputError
 from orthogp.features.base import as_rows, prior_variance
 from orthogp.features.lattice import MeanPrior
 from orthogp.inference.predictive import Gaussian, PredictivePosterior
+from orthogp.inference.slopes import slope_variance, slopes
 from orthogp.inference.threads import in_threads, one_thread
 from orthogp.kernels import Kernel
 from orthogp.neighbours.conditionals import solve
@@ -38,7 +36,6 @@ from orthogp.neighbours.covariance import ENTRIES, covariances, cross_covariance
 from orthogp.neighbours.metric import metric_lengths
 from orthogp.neighbours.rows import MergedRows
 from orthogp.neighbours.search import NearestRows, OrderedRows
-from orthogp.precision import AnyArray, in_double
 
 Array = NDArray[np.float64]
 Indices = NDArray[np.int64]
@@ -143,20 +140,13 @@ class NeighbourPosterior(PredictivePosterior):
     def derivative(self, X: NDArray, dim: int = 0) -> Gaussian:
         """Return mean and variance of ∂f/∂x_dim at the rows of X."""
         X = as_rows(X)
-        own = np.asarray(self.kernel.derivative_variance(X.shape[1]))
-        if not np.isfinite(own[dim]):
-            raise InputError(
-                f"Functions of the kernel {type(self.kernel).__name__} have no derivative along "
-                f"column {dim}: use a smoother kernel, such as matern52."
-            )
+        own = slope_variance(self.kernel, X.shape[1], dim)
+        columns = self.trend.prior.slopes(X.shape[1])[dim]
 
-        def prior(points: Array, rows: Array, shift: Array) -> tuple[Array, float, Array]:
+        def prior(points: Array, rows: Array, at: Array) -> tuple[Array, float, Array]:
             lags = points[:, :, None, :] - rows[:, None, :, :]
-            cross = np.asarray(_slopes(self.kernel, lags.reshape(-1, X.shape[1]), dim))
-            step = np.zeros(X.shape[1])
-            step[dim] = 1.0
-            columns = self.trend.prior.features(shift + step) - self.trend.prior.features(shift)
-            return cross.reshape(lags.shape[:3]), float(own[dim]), columns
+            cross = slopes(self.kernel, lags.reshape(-1, X.shape[1]), dim)
+            return cross.reshape(lags.shape[:3]), own, np.tile(columns, (len(at), 1))
 
         parts = [
             self._predict(X[start : start + _BLOCK], prior) for start in range(0, len(X), _BLOCK)
@@ -355,14 +345,15 @@ def _grouped(scaled: Array, nearest: Indices) -> list[_Groups]:
     Neighbours in the order of a k-d tree's leaves are paired, then pairs of pairs, and so on, as
     long as a group's rows are not many more than one point's.
     """
-    from scipy.spatial import KDTree
-
     order = KDTree(scaled, leafsize=_LARGEST_GROUP).indices if len(scaled) > 1 else np.array([0])
     most = int(_MOST_SHARED * nearest.shape[1]) + 1
     size = min(_LARGEST_GROUP, 1 << max(len(order).bit_length() - 1, 0))
     found, rest = [], np.asarray(order)
     while size > 1 and len(rest):
         whole = len(rest) // size * size
+        if whole == 0:
+            size //= 2
+            continue
         points = rest[:whole].reshape(-1, size)
         rows = np.sort(nearest[points].reshape(len(points), -1), axis=1)
         again = np.zeros_like(rows, dtype=bool)
@@ -393,10 +384,3 @@ def _batches(groups: list[_Groups]) -> list[_Groups]:
                 chosen = own[start : start + size]
                 batches.append(_Groups(points[chosen], rows[chosen, :number]))
     return batches
-
-
-@in_double
-@eqx.filter_jit
-def _slopes(kernel: Kernel, lags: Float[AnyArray, "n d"], dim: int) -> Float[AnyArray, " n"]:
-    """Return ∂k(τ)/∂τ_dim, the covariance of ∂f/∂x_dim at x + τ with f at x."""
-    return jax.vmap(lambda lag: jax.grad(kernel.k)(lag)[dim])(jnp.asarray(lags))
