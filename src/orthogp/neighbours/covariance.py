@@ -31,6 +31,7 @@ from orthogp.precision import AnyArray, in_double
 #: Entries of covariance matrices per compiled call: one shape for all sizes of sets, and arrays
 #: that stay in a core's cache.
 ENTRIES = 2**16
+_FEWEST_ENTRIES = 2**12
 
 Array = NDArray[np.float64]
 
@@ -169,7 +170,9 @@ def _by_entries(function: Callable, kernel: Kernel, entries: Array, *static: obj
     for start in range(0, size, ENTRIES):
         piece = flat[start : start + ENTRIES]
         if len(piece) < ENTRIES:
-            padded = np.zeros((ENTRIES, *flat.shape[1:]))
+            # Up to powers of two: few shapes to compile.
+            length = max(_FEWEST_ENTRIES, 1 << (len(piece) - 1).bit_length())
+            padded = np.zeros((length, *flat.shape[1:]))
             padded[: len(piece)] = piece
             piece = padded
         pieces.append(jax.tree.map(np.asarray, function(kernel, piece, *static)))
