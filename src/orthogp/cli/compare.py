@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from orthogp.cli.group import debug_option
-from orthogp.cli.options import FAMILIES, KERNELS, NAMES, NUMBERS
+from orthogp.cli.options import FAMILIES, KERNELS, NAMES, NUMBERS, force_option
 
 
 @click.command(
@@ -84,6 +84,7 @@ from orthogp.cli.options import FAMILIES, KERNELS, NAMES, NUMBERS
     metavar="FILE",
     help="Where the results go with all their digits.",
 )
+@force_option
 @debug_option
 def compare(
     data: Path,
@@ -99,6 +100,7 @@ def compare(
     seconds_limit: float | None,
     out: Path | None,
     csv: Path | None,
+    force: bool,
 ) -> None:
     """Compare families of features on the rows of a file.
 
@@ -106,17 +108,18 @@ def compare(
     log marginal likelihood, errors at rows held out, and seconds. DATA is a CSV, TSV or Parquet
     file, a folder of such, or - for CSV from standard input; rows that lack a value are left out.
     """
+    from orthogp.cli.outputs import check_output
     from orthogp.comparison import FAMILIES as ALL
     from orthogp.comparison import compare_families
     from orthogp.plots import check_format
-    from orthogp.tables import check_destination, read_table
+    from orthogp.tables import read_table
     from orthogp.tables.files import standard_input_as_file
 
     if out is not None:
         check_format(out)
     for path in (out, csv):
         if path is not None:
-            check_destination(path)
+            check_output(path, (str(data),), force=force)
     with standard_input_as_file([str(data)]) as (file,):
         table = read_table(file, target, inputs)
     if table.num_dropped:

@@ -17,6 +17,7 @@ from orthogp.cli.options import (
     check_scheduler,
     checkpoint_option,
     data_argument,
+    force_option,
     inputs_option,
     kernel_option,
     mean_option,
@@ -103,6 +104,7 @@ Examples:
     help="Whether to check the model by leaving out rows, on up to 10,000 of them.",
 )
 @out_option("Where the model goes.")
+@force_option
 @output_options
 def fit(
     data: tuple[str, ...],
@@ -124,6 +126,7 @@ def fit(
     scheduler: str | None,
     diagnostics: bool,
     out: str,
+    force: bool,
     as_json: bool,
     quiet: bool,
 ) -> None:
@@ -133,12 +136,11 @@ def fit(
     is shown; categories are refused.
     """
     from orthogp import GPRegressor
+    from orthogp.cli.outputs import MODEL, check_saved
     from orthogp.cli.statistics import sketch_file
-    from orthogp.tables import check_destination
 
     check_scheduler(scheduler, data)
-    if out != "-":
-        check_destination(out)
+    check_saved(out, data, MODEL, force=force)
     model = GPRegressor(
         kernel,
         features=features,

@@ -186,6 +186,13 @@ def out_option(what: str, *, required: bool = True) -> Callable[[Decorated], Dec
     )
 
 
+force_option = click.option(
+    "--force",
+    is_flag=True,
+    help="Overwrite whatever file has the output's name, unless it is read by the command.",
+)
+
+
 def output_options(command: Decorated) -> Decorated:
     """Add `--json`, `--quiet` and `--debug`."""
     command = debug_option(command)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from orthogp.cli.console import Console, read_in
-from orthogp.cli.options import NAMES, out_option, output_options, skip_bad_option
+from orthogp.cli.options import NAMES, force_option, out_option, output_options, skip_bad_option
 
 if TYPE_CHECKING:
     import numpy as np
@@ -41,6 +41,7 @@ _HALF_WIDTH = 1.959963984540054
 )
 @skip_bad_option
 @out_option("Where the predictions go: a .csv, .tsv or .parquet file, or - for CSV.")
+@force_option
 @output_options
 def predict(
     model: str,
@@ -49,6 +50,7 @@ def predict(
     noise: bool,
     skip_bad: bool,
     out: str,
+    force: bool,
     as_json: bool,
     quiet: bool,
 ) -> None:
@@ -57,6 +59,7 @@ def predict(
     Writes the inputs with mean, sd, and the ends of the 95 % interval (lower, upper). Rows that
     lack an input stay, without predictions.
     """
+    from orthogp.cli.outputs import check_output
     from orthogp.cli.statistics import load_fitted
     from orthogp.labels import describe_domain
     from orthogp.tables import open_source, table_writer
@@ -66,6 +69,7 @@ def predict(
     check_table_name(out)
     if model == "-" and "-" in data:
         raise click.UsageError("Model and data cannot both come from standard input.")
+    check_output(out, (model, *data), force=force)
     with Console(as_json=as_json, quiet=quiet, out=out) as console:
         with read_in(model) as path:
             fitted = load_fitted(path, model)

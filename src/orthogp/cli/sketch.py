@@ -15,6 +15,7 @@ from orthogp.cli.options import (
     check_scheduler,
     checkpoint_option,
     data_argument,
+    force_option,
     inputs_option,
     kernel_option,
     mean_option,
@@ -72,6 +73,7 @@ _SHARED = ("inputs", "targets", "weights", "times")
 @batch_option
 @scheduler_option
 @out_option("Where the statistics go.")
+@force_option
 @output_options
 def sketch(
     data: tuple[str, ...],
@@ -87,6 +89,7 @@ def sketch(
     batch_rows: int | None,
     scheduler: str | None,
     out: str,
+    force: bool,
     as_json: bool,
     quiet: bool,
 ) -> None:
@@ -95,13 +98,13 @@ def sketch(
     Memory stays bounded however large the files are. The statistics know no kernel (but for more
     than three inputs, whether the model is additive), and contain no rows.
     """
+    from orthogp.cli.outputs import SKETCH, check_saved
     from orthogp.cli.sketching import sketch_to
-    from orthogp.tables import check_destination
     from orthogp.tables.files import standard_input_as_file
 
     check_scheduler(scheduler, data)
-    if out != "-":
-        check_destination(out)
+    read = data if lattice_of is None else (*data, str(lattice_of))
+    check_saved(out, read, SKETCH, force=force)
     with Console(as_json=as_json, quiet=quiet, out=out) as console:
         with standard_input_as_file(data) as files:
             found, about = sketch_to(
@@ -123,20 +126,20 @@ def sketch(
 @click.command(epilog=_MERGE_EXAMPLES)
 @click.argument("files", nargs=-1, required=True, metavar="A B...")
 @out_option("Where the sum goes.")
+@force_option
 @output_options
-def merge(files: tuple[str, ...], out: str, as_json: bool, quiet: bool) -> None:
+def merge(files: tuple[str, ...], out: str, force: bool, as_json: bool, quiet: bool) -> None:
     """Add up statistics of different rows.
 
     They must be of the same columns and on the same lattice: made with --lattice-of, or with the
     same --domain.
     """
+    from orthogp.cli.outputs import SKETCH, check_output
     from orthogp.errors import InputError, LatticeMismatchError
     from orthogp.storage import load_sketch
     from orthogp.streaming import add_sketches
-    from orthogp.tables import check_destination
 
-    if out != "-":
-        check_destination(out)
+    check_output(out, files, force=force, like=SKETCH)
     with Console(as_json=as_json, quiet=quiet, out=out) as console:
         total, about = load_sketch(files[0])
         for path in files[1:]:

@@ -17,6 +17,8 @@ _ESTIMATORS: dict[str, type] = {
     "GPClassifier": GPClassifier,
     "StochasticGPRegressor": StochasticGPRegressor,
 }
+#: What the header of a model's file may call it.
+MODEL_KINDS = frozenset(_ESTIMATORS)
 
 
 def save_model(path: str | os.PathLike[str], model: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import secrets
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -56,7 +57,8 @@ def table_writer(path: str, names: Sequence[str]) -> Iterator[TableWriter]:
         sys.stdout.flush()
         return
     check_destination(path)
-    unfinished = Path(f"{path}.part")
+    # A name that nobody else has: what stands beside the table is not ours.
+    unfinished = Path(path).with_name(f".{Path(path).name[:100]}.{secrets.token_hex(8)}.part")
     try:
         if Path(path).suffix in _PARQUET_ENDINGS:
             from orthogp.tables.arrow import ParquetWriter
