@@ -196,6 +196,18 @@ def test_refine_with_a_correlated_step_into_a_face_goes_on_along_it() -> None:
     assert f.best_in_box(lower, upper)[1] - found.value < 1e-3
 
 
+def test_refine_does_not_care_which_side_of_a_limit_rounding_puts_a_parameter() -> None:
+    H = np.array([[30.0, 20.0], [20.0, 40.0]])
+    lower, upper = np.full(2, -9.0), np.array([0.3, 9.0])
+    ends = []
+    for first in (0.3, np.nextafter(0.3, 0.0), 0.3 - 1e-13):
+        f = Quadratic(np.array([1.0, 2.0]), H)
+        ends.append(run_refine(f, np.array([first, 1.6]), lower, upper, H))
+    assert len({end.num_evaluations for end in ends}) == 1
+    for end in ends[1:]:
+        np.testing.assert_allclose(end.x, ends[0].x, rtol=0, atol=1e-12)
+
+
 def test_refine_never_moves_more_than_a_factor_e_at_once() -> None:
     seen: list[Array] = []
 

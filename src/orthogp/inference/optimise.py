@@ -14,6 +14,8 @@ Objective = Callable[[Vector], tuple[float, Vector]]
 
 #: An iteration that gains less than this many nats ends a search.
 TOLERANCE = 1e-4
+# Logarithms as close as this to a limit are at it.
+_AT_LIMIT = 1e-9
 
 
 class Maximum(NamedTuple):
@@ -147,14 +149,16 @@ def _newton_step(
     x: Vector, gradient: Vector, H: NDArray[np.float64], lower: Vector, upper: Vector
 ) -> Vector:
     """Return the ascent step, with coordinates held that press against their limits."""
-    held = ((x >= upper) & (gradient > 0)) | ((x <= lower) & (gradient < 0))
+    # Parameters that were at a limit may be a rounding error away from it.
+    high, low = x >= upper - _AT_LIMIT, x <= lower + _AT_LIMIT
+    held = (high & (gradient > 0)) | (low & (gradient < 0))
     step = np.zeros_like(x)
     while not held.all():
         free = ~held
         step = np.zeros_like(x)
         step[free] = np.linalg.solve(H[np.ix_(free, free)], gradient[free])
         # A correlated step may leave through a limit that the gradient does not press against.
-        leaving = free & (((x >= upper) & (step > 0)) | ((x <= lower) & (step < 0)))
+        leaving = free & ((high & (step > 0)) | (low & (step < 0)))
         if not leaving.any():
             break
         held |= leaving
