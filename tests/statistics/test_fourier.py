@@ -457,3 +457,23 @@ def test_rows_of_weight_zero_are_as_good_as_absent(seed: int) -> None:
     data.weights[::3] = 0
     kept = np.flatnonzero(data.weights)
     assert_same(data.sums(), data.sums(kept), data.size, rtol=1e-12)
+
+
+@pytest.mark.parametrize("chunk_rows", [1000, 300])
+@pytest.mark.parametrize("factor", [1e-12, 1e12])
+def test_sums_of_columns_of_any_size_have_the_same_digits(factor: float, chunk_rows: int) -> None:
+    """In one chunk, and where a target's size changes from one chunk to the next."""
+    rng = np.random.default_rng(0)
+    X, y = rng.uniform(0, 1, (1000, 1)), rng.standard_normal((1000, 3))
+    factors = np.array([factor, 1.0, 1 / factor])
+    sizes = np.where(np.arange(1000)[:, None] < 300, 1.0, factors) if chunk_rows < 1000 else factors
+    lattice = FrequencyLattice.for_domain(0.0, 1.0, period=4.0, extent=40)
+    found = FourierStatistics.from_data(lattice, X, sizes * y, chunk_rows=chunk_rows)
+    waves = np.exp(1j * (X[:, 0] - lattice.centre[0])[:, None] * lattice.spacing[0] * np.arange(81))
+    assert np.abs(found.point_sums[80:] - waves.sum(axis=0)).max() < 1e-12 * 1000
+    for sums, column in zip(found.target_sums, (sizes * y).T, strict=True):
+        size = np.linalg.norm(column) * np.sqrt(1000)
+        assert np.abs(sums[40:] - column @ waves[:, :41]).max() < 1e-12 * size
+    difference = np.abs(found.target_totals - (sizes * y).sum(axis=0))
+    assert np.all(difference < 1e-14 * np.abs(sizes * y).sum(axis=0))
+    assert found.point_sums[80] == found.count

@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 from orthogp.errors import InputError, LatticeMismatchError
 from orthogp.statistics.fourier import FourierStatistics, RealSums, check_statistics_rows
 from orthogp.statistics.lattice import FrequencyLattice
-from orthogp.statistics.nufft import TOLERANCE, ColumnSums, chunks
+from orthogp.statistics.nufft import TOLERANCE, ColumnSums, chunks, column_sizes
 from orthogp.statistics.pairs import ComponentLattice, cross_sums
 from orthogp.statistics.stored import StoredStatistics
 
@@ -122,6 +122,7 @@ class AdditiveStatistics(StoredStatistics):
             return np.concatenate([columns, covariates(X[part])], axis=1)
 
         totals = _Totals.of(columns_of, weights, len(X), targets, chunk_rows)
+        sizes = column_sizes(totals.products, totals.count)
         parts = []
         for own in components:
             sums = ColumnSums(
@@ -134,7 +135,7 @@ class AdditiveStatistics(StoredStatistics):
             for part in chunks(len(X), chunk_rows):
                 chunk_weights = None if weights is None else weights[part]
                 inputs = X[part][:, list(own.columns)]
-                sums.add(inputs, [1.0, *columns_of(part).T], chunk_weights)
+                sums.add(inputs, [1.0, *columns_of(part).T], chunk_weights, sizes)
             parts.append(totals.statistics(own.lattice, sums.totals()))
         cross = cross_sums(
             components,

@@ -22,7 +22,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from orthogp.errors import InputError, LatticeMismatchError, check_finite
 from orthogp.statistics.lattice import FrequencyLattice
-from orthogp.statistics.nufft import CHUNK_ROWS, TOLERANCE, ColumnSums, chunks
+from orthogp.statistics.nufft import (
+    CHUNK_ROWS,
+    TOLERANCE,
+    ColumnSums,
+    chunks,
+    column_sizes,
+)
 from orthogp.statistics.stored import StoredStatistics, fourier_content, fourier_fields
 
 if TYPE_CHECKING:
@@ -136,18 +142,19 @@ class FourierStatistics(StoredStatistics):
             if covariates is not None:
                 columns = np.concatenate([columns, covariates(X[part])], axis=1)
             if weights is None:
-                products += _cross_products(columns, columns)
+                own = _cross_products(columns, columns)
                 rows += len(columns)
-                count += len(columns)
-                chunk_weights = None
+                chunk_count, chunk_weights = float(len(columns)), None
             else:
                 chunk_weights = np.asarray(weights[part], dtype=np.float64)
                 positive = chunk_weights > 0
-                products += _cross_products(columns, chunk_weights[:, None] * columns)
+                own = _cross_products(columns, chunk_weights[:, None] * columns)
                 rows += np.count_nonzero(positive)
-                count += chunk_weights.sum()
+                chunk_count = float(chunk_weights.sum())
                 log_weights += np.log(chunk_weights[positive]).sum()
-            sums.add(X[part], [1.0, *columns.T], chunk_weights)
+            count += chunk_count
+            products += own
+            sums.add(X[part], [1.0, *columns.T], chunk_weights, column_sizes(own, chunk_count))
         if not np.isfinite(products).all():
             check_finite(targets, "y")
             raise InputError("y is too large: the sum of its squares overflows; rescale it.")

@@ -26,6 +26,9 @@ TOLERANCE = 1e-12
 # are slow on a busy machine; four million rows need about 200 MB of buffers.
 CHUNK_ROWS = 2**22
 
+# Chunks are summed in one unit as long as their columns' sizes differ by no more powers of two.
+_SAME_UNIT = 6
+
 
 def available_threads(num_threads: int | None = None) -> int:
     """Return the number of threads to work with, never more than the cores of this process.
@@ -43,7 +46,11 @@ def available_threads(num_threads: int | None = None) -> int:
 
 
 class ColumnSums:
-    """Accumulates Σ_n w_n c_n e^{iω_t·(x_n−x₀)} of several real columns c, chunk by chunk."""
+    """Accumulates Σ_n w_n c_n e^{iω_t·(x_n−x₀)} of several real columns c, chunk by chunk.
+
+    Columns that share a transform share its error. Each is therefore transformed in a unit of its
+    own, a power of two close to its size, so that the sums of none drown in the error of another's.
+    """
 
     def __init__(
         self,
@@ -58,6 +65,13 @@ class ColumnSums:
         self._num_columns = num_columns
         self._num_transforms = (num_columns + 1) // 2
         self._total = np.zeros((self._num_transforms, *lattice.point_shape), dtype=np.complex128)
+        self._units = np.zeros(num_columns)
+        # Columns of zeros have sums of zeros, without a neighbour's rounding.
+        self._zero = np.ones(num_columns, dtype=bool)
+        # Σ w_n c_n as it is, for frequency zero: totals and means are exact to rounding.
+        self._plain = np.zeros(num_columns)
+        # What was summed in other units.
+        self._before: NDArray[np.complex128] | None = None
         self._plan = finufft.Plan(
             1,
             lattice.point_shape,
@@ -79,9 +93,14 @@ class ColumnSums:
         X: NDArray,
         columns: list[NDArray | float],
         weights: NDArray[np.float64] | None = None,
+        sizes: NDArray[np.float64] | None = None,
     ) -> None:
-        """Add the rows of `X` with one value per row in each of `columns` (a float: the same)."""
+        """Add the rows of `X` with one value per row in each of `columns` (a float: the same).
+
+        `sizes` tells how large the columns are, as roots of their mean squares: one unless given.
+        """
         n = len(X)
+        self._choose_units(np.ones(self._num_columns) if sizes is None else sizes)
         phases = self._phases[:, :n]
         scaled_phases(X, self._lattice, out=phases)
         strengths = self._strengths[:, :n]
@@ -91,6 +110,10 @@ class ColumnSums:
                 part[:] = column
             else:
                 np.multiply(weights, column, out=part)
+            self._plain[j] += part.sum()
+            self._zero[j] = self._zero[j] and not part.any()
+            if self._units[j] != 1:
+                part /= self._units[j]
         self._plan.setpts(*phases)
         # finufft wants rows of transforms without gaps; a partial last chunk of several has them.
         data = strengths[0] if self._num_transforms == 1 else np.ascontiguousarray(strengths)
@@ -103,7 +126,41 @@ class ColumnSums:
         axes = tuple(range(1, self._total.ndim))
         mirrored = np.conj(np.flip(self._total, axis=axes))
         separated = np.stack([(self._total + mirrored) / 2, (self._total - mirrored) / 2j], axis=1)
-        return separated.reshape(-1, *self._lattice.point_shape)[: self._num_columns]
+        sums = separated.reshape(-1, *self._lattice.point_shape)[: self._num_columns]
+        for own, unit, zero in zip(sums, self._units, self._zero, strict=True):
+            if zero:
+                own[:] = 0.0
+            elif unit != 1:
+                own *= unit
+        if self._before is not None:
+            sums += self._before
+        sums[(slice(None), *(2 * self._lattice.extent))] = self._plain
+        return sums
+
+    def _choose_units(self, sizes: NDArray[np.float64]) -> None:
+        """Go on in the present units, or if columns of these sizes are far from them in others."""
+        known = np.isfinite(sizes) & (sizes > 0)
+        units = _units(sizes)
+        if not self._units.any():
+            self._units = units
+        elif np.any(known & (np.abs(np.log2(units) - np.log2(self._units)) > _SAME_UNIT)):
+            self._before = self.totals()
+            self._total[:] = 0.0
+            self._units = units
+
+
+def column_sizes(products: NDArray[np.float64], count: float) -> NDArray[np.float64]:
+    """Return the roots of the mean squares of a column of ones and of others, (1 + q,).
+
+    Parameters
+    ----------
+    products : (q, q)
+        Σ w_n c_ni c_nj.
+    count : float
+        Σ w_n.
+    """
+    squares = np.diag(products) / count if count > 0 else np.zeros(len(products))
+    return np.sqrt(np.append(1.0, squares))
 
 
 class PairSums:
@@ -164,8 +221,12 @@ def evaluate_series(
         Gives the spacing and the centre; the extent comes from the coefficients.
     """
     num_series = len(coefficients)
-    pairs = coefficients[0::2].astype(np.complex128)
-    pairs[: num_series // 2] += 1j * coefficients[1::2]
+    # Each in a unit of its own, as columns are: two that share a transform share its error.
+    sizes = np.linalg.norm(coefficients.reshape(num_series, -1), axis=1)
+    units = _units(sizes)
+    column = (slice(None), *(None,) * lattice.num_dims)
+    pairs = coefficients[0::2] / units[0::2][column].astype(np.complex128)
+    pairs[: num_series // 2] += 1j * (coefficients[1::2] / units[1::2][column])
     num_transforms = len(pairs)
     plan = finufft.Plan(
         2,
@@ -188,7 +249,10 @@ def evaluate_series(
         else:
             values = plan.execute(pairs)
             result[rows] = np.ascontiguousarray(values.T).view(np.float64)
-    return result[:, :num_series]
+    result = result[:, :num_series]
+    for j in np.flatnonzero((units != 1) | (sizes == 0)):
+        result[:, j] *= units[j] if sizes[j] else 0.0
+    return result
 
 
 def scaled_phases(X: NDArray, lattice: FrequencyLattice, *, out: NDArray[np.float64]) -> None:
@@ -196,6 +260,12 @@ def scaled_phases(X: NDArray, lattice: FrequencyLattice, *, out: NDArray[np.floa
     for d in range(lattice.num_dims):
         np.subtract(X[:, d], lattice.centre[d], out=out[d])
         np.multiply(out[d], lattice.spacing[d], out=out[d])
+
+
+def _units(sizes: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return powers of two close to sizes, one for what has none: dividing by them is exact."""
+    known = np.isfinite(sizes) & (sizes > 0)
+    return np.where(known, 2.0 ** np.round(np.log2(np.where(known, sizes, 1.0))), 1.0)
 
 
 def chunks(num_rows: int, size: int = CHUNK_ROWS) -> Iterator[slice]:
