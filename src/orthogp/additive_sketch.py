@@ -23,7 +23,7 @@ from orthogp.inference import Domain
 from orthogp.inference.wrapping import required_period
 from orthogp.kernels import Categorical
 from orthogp.kernels.additive import Term
-from orthogp.sketch import LEAST_PERIOD, OFFSET_SD, SLOPE_SD, Rows, Sketch, widths
+from orthogp.sketch import LEAST_PERIOD, OFFSET_SD, SLOPE_SD, Rows, Sketch, mean_target, widths
 from orthogp.statistics import AdditiveStatistics, ComponentLattice, FrequencyLattice
 
 # By number of columns of a component: the period in extents of the data, and by how much it may be
@@ -142,7 +142,7 @@ class AdditiveSketch(Sketch):
             # An infinite width is no slope: codes and hours have none.
             width=np.where(plain, width / 2, np.inf),
         )
-        shift = np.average(rows.y, axis=0, weights=rows.weights)
+        shift = mean_target(rows)
         statistics = _sums(components, rows, num_rows, prior, shift, num_threads)
         factors = tuple(tuple(axis.factors for axis in own) for own in axes)
         return cls(statistics, extent, prior, shift, terms, factors, repeats)

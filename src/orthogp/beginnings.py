@@ -202,7 +202,8 @@ def starting_values(
         starts = starts_for_kernel(choice.kernel.scaled(1 / unit), noise)
     else:
         starts = [Start(choice.kernel.scaled(1 / unit), 1e-2 if noise is None else noise)]
-    if previous is None or not estimator.learn:
+    if previous is None or not estimator.learn or estimator._sketch.units(shared=True).constant:
+        # From a constant nothing was learned, not even a scale.
         return starts
     ratio = estimator.target_scale_[0] ** 2 / unit
     kernel, noise = previous.kernel.scaled(ratio), previous.noise_variance * ratio

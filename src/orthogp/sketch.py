@@ -24,6 +24,11 @@ _SMALL_DATA = 20_000
 # Rows added later may stretch the extent until only this much of the period is left around them.
 LEAST_PERIOD = 1.25
 
+# Differences of numbers that are as small as this, relative to them, are their rounding.
+_ROUNDING = 8 * np.finfo(np.float64).eps
+# Targets that vary by less have squares that are no normal numbers.
+_LEAST_SPREAD = 1e-140
+
 # Standard deviations of the mean function's coefficients, in standard deviations of the targets
 # (slopes: per half extent of the data). Broad enough to leave the data the say.
 OFFSET_SD = 10.0
@@ -122,7 +127,7 @@ class Sketch:
             origin=(lower + upper) / 2,
             width=width / 2,
         )
-        shift = np.average(rows.y, axis=0, weights=rows.weights)
+        shift = mean_target(rows)
         return cls(_sums(lattice, rows, prior, shift, num_threads), extent, prior, shift)
 
     @property
@@ -196,8 +201,8 @@ class Sketch:
         centre = statistics.target_totals / statistics.count
         square = statistics.yy / statistics.count
         variance = np.maximum(square - centre**2, 0.0)
-        # The sums of a constant leave the rounding of its square.
-        constant = variance <= 1e-14 * (square + self.shift**2)
+        # A constant leaves the rounding of its own values, and the sums leave that of its square.
+        constant = variance <= (_ROUNDING * self.shift) ** 2 + _ROUNDING * square
         if self.mean.offset_variance:
             offset = self.shift + centre
         else:
@@ -205,12 +210,33 @@ class Sketch:
             variance = variance + (self.shift + centre) ** 2
         scale = np.sqrt(np.where(constant | (variance <= 0), 1.0, variance))
         if shared:
-            scale = np.full_like(scale, np.sqrt(np.mean(scale**2)))
+            # A constant has no scale to share.
+            varying = scale if np.all(constant) else scale[~constant]
+            scale = np.full_like(scale, np.sqrt(np.mean(varying**2)))
         return Units(offset, scale, bool(np.all(constant)))
 
     def standardised(self, units: Units) -> FourierStatistics:
         """Return the statistics of the standardised targets."""
         return self.statistics.standardised(units.offset - self.shift, units.scale)
+
+
+def mean_target(rows: Rows) -> NDArray[np.float64]:
+    """Return Σ w_n y_n / Σ w_n for each target, (p,), having seen that sums can tell y from it."""
+    weights = rows.weights
+    y = rows.y if weights is None else rows.y[weights > 0]
+    lower, upper = y.min(axis=0).astype(float), y.max(axis=0).astype(float)
+    with np.errstate(over="ignore"):
+        mean = np.average(rows.y.astype(np.float64, copy=False), axis=0, weights=weights)
+        # Outside of these limits there is rounding only.
+        mean = np.clip(mean, lower, upper)
+        width = upper - lower
+    largest = np.maximum(np.abs(lower), np.abs(upper))
+    if np.any((width > _ROUNDING * largest) & (width < _LEAST_SPREAD)):
+        raise InputError(
+            f"y varies by {width.min():.1e} only, and the squares of such numbers vanish in double "
+            "precision: rescale it."
+        )
+    return mean
 
 
 def widths(extent: Domain) -> NDArray[np.float64]:

@@ -1,0 +1,173 @@
+"""The units of y and X, and where their zero lies, change nothing but the units of the answer."""
+
+import warnings
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from orthogp import FitWarning, GPClassifier, GPRegressor, InputError
+from orthogp.kernels import RBF
+
+Answer = tuple[np.ndarray, np.ndarray]
+
+
+def rows(num_columns: int, num_rows: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Inputs, targets, and inputs to predict at."""
+    rng = np.random.default_rng(num_columns)
+    X = rng.uniform(0, 1, (num_rows + 40, num_columns))
+    f = np.sin(6 * X[:, 0]) + 0.5 * np.cos(5 * X[:, 1:]).sum(axis=1)
+    y = f + 0.1 * rng.standard_normal(len(X))
+    return X[:num_rows], y[:num_rows], X[num_rows:]
+
+
+def at_once(settings: dict) -> Callable[..., Answer]:
+    def answer(X: np.ndarray, y: np.ndarray, new: np.ndarray) -> Answer:
+        return GPRegressor(**settings).fit(X, y).predict(new, return_std=True)
+
+    return answer
+
+
+def in_parts(X: np.ndarray, y: np.ndarray, new: np.ndarray) -> Answer:
+    model = GPRegressor("rbf").fit(X[:80], y[:80]).partial_fit(X[80:], y[80:])
+    return model.forget(X[60:100], y[60:100]).predict(new, return_std=True)
+
+
+def after_a_constant(X: np.ndarray, y: np.ndarray, new: np.ndarray) -> Answer:
+    """From a model of a constant, which has learned nothing that counts."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FitWarning)
+        model = GPRegressor("rbf").fit(X[:20], np.full(20, y[0]))
+    return model.partial_fit(X[20:], y[20:]).predict(new, return_std=True)
+
+
+CASES = {
+    "default": (1, 60, at_once({})),
+    "dense": (2, 150, at_once({"kernel": "rbf", "solver": "dense", "max_features": 500})),
+    "at a limit": (2, 150, at_once({"solver": "dense", "max_features": 300})),
+    "exact": (1, 80, at_once({"features": "exact"})),
+    "trig": (1, 150, at_once({"features": "trig"})),
+    "additive": (4, 150, at_once({"kernel": "additive-matern32", "max_features": 150})),
+    "in parts": (1, 160, in_parts),
+    "after a constant": (1, 160, after_a_constant),
+}
+# Where parameters are many, or end at limits, rounding may decide after which step of almost no
+# gain a search ends.
+LOOSE = {"additive": 1e-4, "at a limit": 1e-4}
+
+
+@pytest.fixture(scope="module")
+def answers() -> dict[str, Answer]:
+    """What each case says of the rows as they are, computed once."""
+    return {}
+
+
+def expected(name: str, answers: dict[str, Answer]) -> Answer:
+    if name not in answers:
+        num_columns, num_rows, answer = CASES[name]
+        answers[name] = answer(*rows(num_columns, num_rows))
+    return answers[name]
+
+
+@pytest.mark.parametrize(("factor", "offset"), [(1e-12, 0.0), (1e12, 0.0), (1.0, 1e8)])
+@pytest.mark.parametrize("name", CASES)
+def test_the_answer_has_the_units_of_y(
+    name: str, factor: float, offset: float, answers: dict[str, Answer]
+) -> None:
+    num_columns, num_rows, answer = CASES[name]
+    X, y, new = rows(num_columns, num_rows)
+    mean, std = answer(X, factor * y + offset, new)
+    atol = LOOSE.get(name, 1e-6) * float(np.std(y))
+    for found, known in zip(((mean - offset) / factor, std / factor), expected(name, answers)):
+        np.testing.assert_allclose(found, known, rtol=0, atol=atol)
+
+
+@pytest.mark.parametrize(("factor", "offset"), [(1e-9, 0.0), (1e9, 0.0), (1.0, 1e6)])
+@pytest.mark.parametrize("name", ["default", "exact", "additive", "in parts"])
+def test_the_units_of_X_do_not_matter(
+    name: str, factor: float, offset: float, answers: dict[str, Answer]
+) -> None:
+    num_columns, num_rows, answer = CASES[name]
+    X, y, new = rows(num_columns, num_rows)
+    results = answer(factor * X + offset, y, factor * new + offset)
+    atol = LOOSE.get(name, 1e-6) * float(np.std(y))
+    for found, known in zip(results, expected(name, answers), strict=True):
+        np.testing.assert_allclose(found, known, rtol=0, atol=atol)
+
+
+@pytest.mark.parametrize("name", ["exact", "additive"])
+@pytest.mark.parametrize(("factor", "offset"), [(1.0, 1e4), (1e37, 0.0)])
+def test_single_precision_means_the_numbers_it_holds(
+    name: str, factor: float, offset: float
+) -> None:
+    num_columns, num_rows, answer = CASES[name]
+    X, y, new = rows(num_columns, num_rows)
+    X, y = X.astype(np.float32), (factor * y + offset).astype(np.float32)
+    for found, known in zip(
+        answer(X, y, new), answer(X.astype(float), y.astype(float), new), strict=True
+    ):
+        np.testing.assert_allclose(found, known, rtol=0, atol=1e-9 * factor)
+
+
+@pytest.mark.parametrize("learn", [True, False])
+@pytest.mark.parametrize(("factor", "offset"), [(1e-12, 0.0), (1e12, 0.0), (1.0, 1e8)])
+def test_a_kernel_object_is_in_the_units_of_y(factor: float, offset: float, learn: bool) -> None:
+    X, y, new = rows(1, 150)
+
+    def answer(factor: float, offset: float) -> Answer:
+        kernel = RBF(lengthscale=0.3, variance=1.5 * factor**2)
+        model = GPRegressor(kernel, noise_variance=0.01 * factor**2, learn=learn)
+        # A constant target has no say in what the scale of the others is.
+        targets = factor * np.column_stack([y, np.full(len(y), 3.0)]) + offset
+        mean, std = model.fit(X, targets).predict(new, return_std=True)
+        return (mean - offset) / factor, std / factor
+
+    for found, known in zip(answer(factor, offset), answer(1.0, 0.0), strict=True):
+        np.testing.assert_allclose(found, known, rtol=0, atol=1e-7)
+
+
+def test_targets_of_different_size_do_not_disturb_each_other() -> None:
+    X, y, new = rows(1, 150)
+    targets = np.column_stack([y, np.cos(3 * X[:, 0]) + 0.1 * y, y**2])
+    factors = np.array([1e-12, 1.0, 1e12])
+    mean, std = GPRegressor("rbf").fit(X, targets).predict(new, return_std=True)
+    other, its = GPRegressor("rbf").fit(X, targets * factors).predict(new, return_std=True)
+    np.testing.assert_allclose(other / factors, mean, rtol=0, atol=1e-7)
+    np.testing.assert_allclose(its / factors, std, rtol=0, atol=1e-7)
+
+
+def test_classifiers_do_not_mind_the_units_of_X() -> None:
+    X, y, new = rows(1, 60)
+
+    def answer(factor: float, offset: float) -> np.ndarray:
+        model = GPClassifier("rbf", num_features=21).fit(factor * X + offset, y > 0)
+        return model.predict_proba(factor * new + offset)
+
+    known = answer(1.0, 0.0)
+    for factor, offset in ((1e-9, 0.0), (1e9, 1e15)):
+        np.testing.assert_allclose(answer(factor, offset), known, atol=1e-6)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("value", [0.0, 0.1, 1e8 + 0.1, 1e-12, 1e12 / 3, 1e-150, 1e150, -7e7])
+def test_constants_of_any_size_are_constants(value: float, weighted: bool) -> None:
+    rng = np.random.default_rng(0)
+    X, weights = rng.uniform(0, 1, (1000, 1)), rng.uniform(0, 1, 1000)
+    model = GPRegressor("rbf", num_features=5)
+    with pytest.warns(FitWarning, match="y is constant"):
+        model.fit(X, np.full(1000, value), weights if weighted else None)
+    np.testing.assert_allclose(model.predict(X), value, rtol=1e-12, atol=0)
+
+
+def test_rounding_of_a_constant_is_nothing_to_learn_from() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.uniform(0, 1, (200, 1))
+    y = np.float64(1e8) * (1 + np.finfo(float).eps * rng.integers(-1, 2, 200))
+    with pytest.warns(FitWarning, match="y is constant"):
+        GPRegressor("rbf", num_features=5).fit(X, y)
+
+
+def test_squares_that_vanish_are_refused() -> None:
+    X, y, _ = rows(1, 30)
+    with pytest.raises(InputError, match=r"y varies by .*e-160 only"):
+        GPRegressor("rbf").fit(X, 1e-160 * y)
