@@ -18,6 +18,7 @@ from orthogp.display import DisplayMixin
 from orthogp.engines import Outcome, Task, fit_rows, fit_sketch
 from orthogp.errors import FitWarning, InputError, OutOfDomainWarning
 from orthogp.features import Features
+from orthogp.forgetting import check_forgotten
 from orthogp.from_files import FilesMixin
 from orthogp.inference import Functions, Gaussian
 from orthogp.inference.settings import MAX_FEATURES, Start
@@ -174,7 +175,11 @@ class GPRegressor(
         return self._update(X, y, sample_weight, sign=1)
 
     def forget(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
-        """Take out rows that were fitted before, and learn again; the inverse of `partial_fit`."""
+        """Take out rows that were fitted before, and learn again; the inverse of `partial_fit`.
+
+        What cannot have been fitted, for all that the sums tell, is refused, and the model stays as
+        it was: rows elsewhere, with other targets or weights, or more than there are.
+        """
         check_is_fitted(self, "posterior_")
         return self._update(X, y, sample_weight, sign=-1)
 
@@ -195,6 +200,8 @@ class GPRegressor(
         seen = rows.on(model.columns)
         check_categories(model.inner.kernel, seen.X, model.columns)
         sketch = self._sketch.updated(seen, sign, available_threads(self.n_jobs))
+        if sign < 0 and not kept:
+            check_forgotten(self, self._sketch, sketch, seen)
         self._adopt(fit_sketch(self, sketch, model, self._last, began), self._last, began)
         return self
 

@@ -12,7 +12,7 @@ from orthogp.errors import InputError
 from orthogp.features import MeanPrior
 from orthogp.inference import Domain
 from orthogp.inference.family_fit import FamilyRows
-from orthogp.sketch import OFFSET_SD, SLOPE_SD, Rows, Sketch, Units, widths
+from orthogp.sketch import OFFSET_SD, SLOPE_SD, Rows, Sketch, Units, mean_target, widths
 
 
 class RowTotals(NamedTuple):
@@ -74,7 +74,7 @@ class KeptRows(Sketch):
             origin=(lower + upper) / 2,
             width=widths(extent) / 2,
         )
-        shift = np.average(y, axis=0, weights=weights)
+        shift = mean_target(Rows(X, y, weights))
         return cls(RowTotals.of(y, weights, shift), extent, prior, shift, X, y, weights)
 
     def updated(self, rows: Rows, sign: int, num_threads: int) -> Self:
