@@ -7,18 +7,20 @@ from sklearn.gaussian_process import kernels as sk
 
 from orthogp.errors import InputError, KernelError, PrecisionError
 from orthogp.features.inducing import InducingPoints
-from orthogp.features.lattice import Lattice
+from orthogp.features.lattice import Lattice, MeanPrior
+from orthogp.inference import exact as exact_module
 from orthogp.inference.bounds import titsias_bound
 from orthogp.inference.exact import ExactObjective, ExactPosterior
 from orthogp.inference.moments import moments_from_rows
 from orthogp.inference.parameters import pack
-from orthogp.kernels import RBF, Kernel, Matern32
+from orthogp.kernels import RBF, Kernel, Matern12, Matern32, Matern52, RationalQuadratic, Rotated
 from tests import oracles
 from tests.oracles import Array
 from tests.problems import (
     NO_MEAN,
     Entry,
     all_entries,
+    covariances,
     label,
     lengthscales,
     make_lattice,
@@ -211,6 +213,78 @@ def test_value_follows_the_vector_and_fixed_parameters_stay() -> None:
     value, gradient = objective.value_and_gradient(vector)
     assert value == pytest.approx(oracles.log_marginal_likelihood(K, rows.y, 0.7), rel=1e-11)
     assert gradient.shape == (2,)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "num_dims"),
+    [
+        (Matern32(0.7, [0.5]), 1),
+        (Matern32(0.7, 0.5), 2),
+        (RBF(1.3, [0.5, 0.7]).fix("lengthscale"), 2),
+        (RBF(1.3, 0.5).on(0) * RationalQuadratic(1.0, 0.9, 1.4).on(1), 2),
+        (Rotated(Matern32(0.7, [0.9, 0.4]), 0.6) + Matern12(0.3, 0.4).on(1), 2),
+        (Matern52(0.7, np.linspace(1.0, 3.0, 12)), 12),
+    ],
+)
+@pytest.mark.parametrize("repeats", [True, False])
+def test_information_is_the_average_one(kernel: Kernel, num_dims: int, repeats: bool) -> None:
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((25, num_dims)), rng.standard_normal((25, 2))
+    weights = rng.uniform(1.0, 2.0, 25)
+    mean = MeanPrior(0.5)
+    objective = ExactObjective(kernel, mean, X, y, weights, repeats=repeats)
+    vector = np.append(pack(kernel, objective.slots), np.log(NOISE))
+    found = objective.evaluate(vector)
+    value, gradient = objective.value_and_gradient(vector)
+    assert found.value == value
+    np.testing.assert_array_equal(found.gradient, gradient)
+
+    def dense_covariance(v: Array) -> Array:
+        K = covariances(objective.kernel_at(v), X[:, None] - X)
+        return K + 0.5 + np.diag(np.exp(v[-1]) / weights)
+
+    C = dense_covariance(vector)
+    moved = oracles.fourth_order_difference(dense_covariance, vector, 1e-3)
+    u = np.einsum("nmi,mp->nip", moved, np.linalg.solve(C, y))
+    expected = 0.5 * np.einsum(
+        "nip,njp->ij", u, np.linalg.solve(C, u.reshape(25, -1)).reshape(u.shape)
+    )
+    # Repeated rows tell of the noise by what they say of each other.
+    expected[-1, -1] += weights.sum() - 25 if repeats else 0.0
+    np.testing.assert_allclose(found.information, expected, rtol=1e-7, atol=1e-8)
+
+
+def test_nothing_depends_on_what_is_kept_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = make_rows(13, 40, 2)
+    vector = np.log([1.3, 0.5, 0.7, 0.2])
+    evaluations = []
+    for bytes_kept in (2**28, 0):
+        monkeypatch.setattr(exact_module, "_KEPT", bytes_kept)
+        objective = ExactObjective(RBF(1.0, [1.0, 1.0]), NO_MEAN, rows.X, rows.y)
+        evaluations.append(objective.evaluate(vector))
+    for one, other in zip(*evaluations):
+        np.testing.assert_allclose(one, other, rtol=1e-12)
+
+
+def test_posterior_takes_what_the_objective_has_solved() -> None:
+    rows = make_rows(14, 30, 1, 1, "real")
+    data = (mean_prior("linear", 1), rows.X, rows.y, rows.weights)
+    objective = ExactObjective(RBF(1.0, [1.0]), *data)
+    vector = np.log([1.3, 0.5, 0.2])
+    assert objective.solution_at(vector) is None
+    objective.evaluate(vector)
+    assert objective.solution_at(vector + 1e-9) is None
+    solution = objective.solution_at(vector)
+    assert solution is not None
+    kernel = objective.kernel_at(vector)
+    known, found = (
+        ExactPosterior(kernel, float(np.exp(vector[-1])), *data, solution=given)
+        for given in (solution, None)
+    )
+    assert known.log_marginal_likelihood == found.log_marginal_likelihood
+    new = make_rows(15, 9, 1).X
+    for one, other in zip(known.predict(new), found.predict(new)):
+        np.testing.assert_allclose(one, other, rtol=1e-12)
 
 
 # ---------------------------------------------------------------------- edges and bad input

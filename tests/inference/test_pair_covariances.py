@@ -1,0 +1,88 @@
+"""Kernels at pairs of rows, against their closed forms, and the order of the pairs."""
+
+import numpy as np
+import pytest
+
+from orthogp.inference import row_pairs
+from orthogp.inference.pair_covariances import PairKernel
+from orthogp.inference.parameters import pack
+from orthogp.inference.row_pairs import RowPairs
+from orthogp.kernels import RBF, Categorical, Cyclic, Kernel, Matern32, Matern52, RationalQuadratic
+from tests import oracles
+from tests.oracles import Array
+from tests.problems import Entry, all_entries, covariances, label, make_rows
+
+
+def at_pairs(kernel: Kernel, X: Array, **options: bool | int):
+    pairs = RowPairs(X)
+    pair_kernel = PairKernel(kernel, X.shape[1])
+    vector = pack(kernel, pair_kernel.slots)
+    return pairs, pair_kernel.covariances(
+        vector, pairs.count, pairs.squares_of_lags, pairs.lags, **options
+    )
+
+
+@pytest.mark.parametrize("num_rows", [1, 2, 3, 7, 600])
+def test_pairs_are_the_triangle_of_a_matrix_column_by_column(num_rows: int) -> None:
+    X = np.random.default_rng(0).standard_normal((num_rows, 2))
+    pairs = RowPairs(X)
+    columns, rows = np.triu_indices(num_rows, 1)
+    lags = np.append(X[rows] - X[columns], np.zeros((1, 2)), axis=0).T
+    np.testing.assert_array_equal(pairs.lags(slice(0, pairs.count)), lags)
+    values = np.random.default_rng(1).standard_normal(pairs.count)
+    matrix = np.full((num_rows, num_rows), np.nan, order="F")
+    pairs.fill(values, matrix)
+    np.testing.assert_array_equal(matrix[rows, columns], values[:-1])
+    np.testing.assert_array_equal(np.diag(matrix), values[-1])
+    counted = pairs.gather(matrix)
+    np.testing.assert_allclose(counted, np.append(2 * values[:-1], num_rows * values[-1]))
+    products = pairs.products(X[:, 0])
+    np.testing.assert_array_equal(products, np.append(X[rows, 0] * X[columns, 0], 1.0))
+
+
+def test_lags_that_are_not_kept_are_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    X = np.random.default_rng(0).standard_normal((9, 3))
+    kept, made = RowPairs(X), RowPairs(X)
+    whole = kept.lags(slice(0, kept.count))
+    monkeypatch.setattr(row_pairs, "_KEPT", 0)
+    for start in range(kept.count):
+        for stop in range(start + 1, kept.count + 1):
+            part = slice(start, stop)
+            np.testing.assert_array_equal(made.lags(part), whole[:, part])
+            np.testing.assert_array_equal(made.squares_of_lags(part), whole[:, part] ** 2)
+
+
+@pytest.mark.parametrize(("num_dims", "entry"), all_entries(1, 2), ids=label)
+def test_values_are_the_kernel_s(num_dims: int, entry: Entry) -> None:
+    X = make_rows(0, 12, num_dims).X
+    pairs, found = at_pairs(entry.kernel, X)
+    lags = pairs.lags(slice(0, pairs.count)).T
+    np.testing.assert_allclose(found.values, entry.k(lags), rtol=1e-9, atol=1e-12)
+
+
+def test_products_periods_and_categories_are_taken_as_well() -> None:
+    rng = np.random.default_rng(0)
+    X = np.stack([rng.uniform(0, 3, 14), rng.integers(0, 3, 14), rng.uniform(size=14)], axis=1)
+    kernel = Cyclic(Matern32(0.7, 0.3), 1.5).on(0) * RBF(1.0, 0.4).on(2) + Categorical(3).on(1)
+    pairs, found = at_pairs(kernel, X)
+    expected = covariances(kernel, pairs.lags(slice(0, pairs.count)).T)
+    np.testing.assert_allclose(found.values, expected, rtol=1e-12)
+
+
+def test_many_columns_and_many_pairs_by_several_threads() -> None:
+    X = np.random.default_rng(0).standard_normal((230, 15))
+    ell = np.linspace(2.0, 9.0, 15)
+    _, one = at_pairs(Matern52(1.3, ell), X)
+    pairs, two = at_pairs(Matern52(1.3, ell), X, num_threads=2)
+    lags = pairs.lags(slice(0, pairs.count)).T
+    np.testing.assert_allclose(two.values, oracles.matern52(lags, 1.3, ell), rtol=1e-12)
+    np.testing.assert_array_equal(one.by_square, two.by_square)
+
+
+def test_between_two_sets_of_rows() -> None:
+    A, B = make_rows(1, 7, 2).X, make_rows(2, 11, 2).X
+    kernel = RBF(0.5, 0.6).on(0) + RationalQuadratic(0.9, 0.8, 1.6).on(1)
+    pair_kernel = PairKernel(kernel, 2)
+    found = pair_kernel.between(pack(kernel, pair_kernel.slots), A, B)
+    np.testing.assert_allclose(found, covariances(kernel, A[:, None] - B), rtol=1e-12)
+    assert pair_kernel.between(pack(kernel, pair_kernel.slots), A[:0], B).shape == (0, 11)
