@@ -7,9 +7,14 @@ Row i has the covariance A (m+1, m+1) with its m neighbours, itself last, noise 
 K being the covariance among the neighbours and k that with row i. Since b minimises v, an error of
 b moves v only to second order, and with a = (K⁻¹y, 0)
 
-    ∂ℓ_i/∂θ = Σ_jk G_jk ∂A_jk/∂θ,      G = −½ (1/v − r²/v²) bbᵀ + (r/2v) (abᵀ + baᵀ)
+    ∂v/∂θ = bᵀ(∂A/∂θ)b,      ∂r/∂θ = −aᵀ(∂A/∂θ)b
+    ∂ℓ_i/∂θ = −½ (1/v − r²/v²) ∂v/∂θ − (r/v) ∂r/∂θ
 
-Two solutions with K and no inverse. Several targets share b and v, and their ℓ_i add.
+Two solutions with K and no inverse. Given the rows before it, r is N(0, v), so that
+
+    information = Σ_i (∂v/∂θ)(∂v/∂θ)ᵀ/(2v²) + (∂r/∂θ)(∂r/∂θ)ᵀ/v
+
+is the expected curvature, never negative. Several targets share b and v, and their ℓ_i add.
 """
 
 from __future__ import annotations
@@ -81,16 +86,21 @@ class Sets(NamedTuple):
 
 
 class Terms(NamedTuple):
-    """ℓ_i (n,) and, if asked for, ∂ℓ_i/∂θ (n, p + 1), the noise variance's logarithm last."""
+    """ℓ_i (n,), ∂ℓ_i/∂θ (n, p + 1), and the information (p + 1, p + 1).
+
+    The noise variance's logarithm comes last.
+    """
 
     values: Array
     gradients: Array
+    information: Array
 
 
 def terms(kernel: Kernel, noise_variance: float, sets: Sets, num_threads: int) -> Terms:
     """Return ℓ_i and their derivatives in the logarithms of the learned parameters."""
     found = _mapped(lambda part: _terms(kernel, noise_variance, part), sets, num_threads)
-    return Terms(*(np.concatenate(column) for column in zip(*found, strict=True)))
+    values, gradients, informations = zip(*found, strict=True)
+    return Terms(np.concatenate(values), np.concatenate(gradients), np.sum(informations, axis=0))
 
 
 def _terms(kernel: Kernel, noise_variance: float, sets: Sets) -> Terms:
@@ -102,14 +112,25 @@ def _terms(kernel: Kernel, noise_variance: float, sets: Sets) -> Terms:
     r = np.einsum("ci,cip->cp", b, sets.y)
     total = np.sum(r**2, axis=1)
     values = -0.5 * (p * np.log(2 * np.pi * v) + total / v)
-    # Σ_targets r a, with 0 for the row itself.
-    ra = np.zeros_like(b)
-    ra[:, :-1] = np.einsum("cp,cip->ci", r, solution[:, :, 1:])
-    half = (-0.5 * (p - total / v) / v)[:, None] * b / 2 + ra / (2 * v)[:, None]
-    G = half[:, :, None] * b[:, None, :]
-    G += G.transpose(0, 2, 1).copy()
-    of_noise = noise_variance * np.einsum("cii,ci->c", G, _noise(sets))
-    return Terms(values, np.concatenate([covariance.pull(G), of_noise[:, None]], axis=1))
+    noise = noise_variance * _noise(sets)
+
+    def pulled(a: Array) -> Array:
+        """Return aᵀ (∂A/∂θ) b for each set, the noise variance last."""
+        G = 0.5 * a[:, :, None] * b[:, None, :]
+        G += G.transpose(0, 2, 1).copy()
+        of_noise = np.einsum("ci,ci,ci->c", noise, a, b)
+        return np.concatenate([covariance.pull(G), of_noise[:, None]], axis=1)
+
+    dv = pulled(b)
+    gradients = (-0.5 * (p - total / v) / v)[:, None] * dv
+    information = 0.5 * p * (dv / v[:, None]).T @ (dv / v[:, None])
+    for target in range(p):
+        a = np.concatenate([solution[:, :, 1 + target], np.zeros((len(b), 1))], axis=1)
+        # −∂r/∂θ
+        dr = pulled(a)
+        gradients += (r[:, target] / v)[:, None] * dr
+        information += dr.T @ (dr / v[:, None])
+    return Terms(values, gradients, information)
 
 
 class Innovations(NamedTuple):

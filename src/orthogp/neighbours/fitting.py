@@ -20,10 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from orthogp.features.lattice import MeanPrior
+from orthogp.inference.ascent import Ascent, Evaluation, ascend
 from orthogp.inference.bounds import Bound, Certificate
 from orthogp.inference.domain import Domain
 from orthogp.inference.fit import Fit
-from orthogp.inference.optimise import curvature_at, search
+from orthogp.inference.optimise import curvature_at
 from orthogp.inference.parameters import Slot, learned_slots, pack, unpack
 from orthogp.inference.settings import FitSettings, Start
 from orthogp.kernels import Kernel
@@ -203,9 +204,9 @@ class NeighbourFitter:
         tried = self._distinct([vectors[i] for _, i in scored])
         for vector in tried:
             stage = self._stage_at(first, vector)
-            found = self._search(stage, vector, lower, upper, tolerance=0.5, iterations=25)
+            found = self._search(stage, vector, lower, upper, tolerance=0.5, most=25)
             evaluations += found.num_evaluations
-            summits.append((found.value, found.x))
+            summits.append((found.at.value, found.x))
         summits.sort(key=lambda item: -item[0])
         # The best two basins on more terms.
         second = []
@@ -213,9 +214,9 @@ class NeighbourFitter:
             if value < summits[0][0] - 40:
                 continue
             stage = self._stage(kernel, slots, x, _TERMS[1], self._counts[1])
-            found = self._search(stage, x, lower, upper, tolerance=0.2, iterations=30)
+            found = self._search(stage, x, lower, upper, tolerance=0.2, most=30)
             evaluations += found.num_evaluations
-            second.append((found.value / stage.num_terms, found.x))
+            second.append((found.at.value / stage.num_terms, found.x))
         x = max(second, key=lambda item: item[0])[1]
         count = max(_TERMS[2], _TERMS_PER_PARAMETER * len(x))
         while True:
@@ -226,7 +227,7 @@ class NeighbourFitter:
             for _ in range(3):
                 # The same terms, with neighbours anew as long as the metric moves.
                 stage = self._stage_at(stage, x)
-                found = self._search(stage, x, lower, upper, tolerance=0.1, iterations=30)
+                found = self._search(stage, x, lower, upper, tolerance=0.1, most=30)
                 evaluations += found.num_evaluations
                 before, x = x, found.x
                 if np.max(np.abs(x - before)[:-1], initial=0.0) < 0.15 or self._settings.late():
@@ -274,20 +275,20 @@ class NeighbourFitter:
         return chosen
 
     def _search(
-        self, stage: _Stage, x: Array, lower: Array, upper: Array, tolerance: float, iterations: int
-    ):
-        gradients = stage.gradients(x)
-        curvature = gradients.T @ gradients + np.eye(len(x))
-        return search(
-            stage,
+        self, stage: _Stage, x: Array, lower: Array, upper: Array, tolerance: float, most: int
+    ) -> Ascent:
+        """Return the maximum near x, by steps with the expected information."""
+        found = ascend(
+            stage.evaluate,
             x,
             lower,
             upper,
-            max_iterations=iterations,
-            out_of_time=self._settings.late,
-            curvature=curvature,
             tolerance=tolerance,
+            max_evaluations=most,
+            out_of_time=self._settings.late,
         )
+        assert found is not None
+        return found
 
     def _errors(self, stage: _Stage, x: Array, lower: Array, upper: Array) -> tuple[Array, float]:
         """Return standard errors of the parameters, and what the sample loses per row."""
@@ -517,12 +518,19 @@ class _Stage:
 
     def __call__(self, vector: Array) -> tuple[float, Array]:
         """Return the sum and its gradient."""
-        values, gradients = self._terms(vector)
+        found = self.evaluate(vector)
+        return found.value, found.gradient
+
+    def evaluate(self, vector: Array) -> Evaluation:
+        """Return the sum, its gradient and its expected information."""
+        values, gradients, information = self._terms(vector)
         beside, slope = self.fitter._rows.beside(float(np.exp(vector[-1])))
         share = self.num_terms / len(self.fitter._X)
         gradient = gradients.sum(axis=0)
         gradient[-1] += share * slope
-        return float(values.sum() + share * beside), gradient
+        # Of what merging took out: half of each Gaussian factor.
+        information[-1, -1] += share * self.fitter._rows.surplus / 2
+        return Evaluation(float(values.sum() + share * beside), gradient, information)
 
     def thinned(self, count: int) -> _Stage:
         """Return the stage of so many of its terms, evenly chosen."""
