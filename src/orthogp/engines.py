@@ -31,7 +31,7 @@ from orthogp.inference.settings import FitSettings, Start
 from orthogp.inference.threads import BlasThreads, one_thread
 from orthogp.kept_rows import KeptRows
 from orthogp.kernels.additive import ADDITIVE_PREFIX
-from orthogp.learning import learn
+from orthogp.learning import learn, try_lattice
 from orthogp.neighbours.fitting import NeighbourFit, NeighbourFitter
 from orthogp.neighbours.rows import merge_rows
 from orthogp.neighbours.starts import starts_near_rows
@@ -159,15 +159,16 @@ def _choose_joint(task: Task, model: Model) -> Outcome:
         if lattice.engine == "dense" and lattice.fit.certificate.holds:
             return lattice
         return _best(task, [lattice, fit_neighbours(task, model)])
-    lattice = fit_sums(task, model, only_if_resolved=True)
-    if lattice is not None:
+    lattice = try_sums(task, model)
+    if isinstance(lattice, Outcome):
         return lattice
     found = fit_neighbours(task, model)
-    start = Start(found.fit.kernel, found.fit.noise_variance, rows=task.num_rows)
-    rival = fit_sums(task, model, start=start, promising=found)
+    learned = Start(found.fit.kernel, found.fit.noise_variance, rows=task.num_rows)
+    rival = try_sums(task, model, learned)
     if isinstance(rival, Trial):
-        return found._replace(trials=(_trial(found), rival))
-    return _best(task, [found, rival])
+        return found._replace(trials=(_trial(found), lattice, rival))
+    best = _best(task, [found, rival])
+    return best if rival.engine == "dense" else best._replace(trials=(*best.trials, lattice))
 
 
 def _more_likely(*outcomes: Outcome) -> Outcome:
@@ -256,12 +257,11 @@ def hidden_rows(task: Task, seed: int = 0) -> Hidden:
 
 def score(task: Task, outcome: Outcome, hidden: Hidden) -> float:
     """Return the mean log predictive density of hidden rows, the hyperparameters being known."""
-    start = Start(outcome.fit.kernel, outcome.fit.noise_variance)
     seen = task.without(hidden.rows)
     if outcome.engine == "neighbours":
         again = fit_neighbours(seen, outcome.model, known=outcome)
     else:
-        again = fit_sums(seen, outcome.model, known=(start, outcome))
+        again = fit_sums(seen, outcome.model, known=outcome)
     judged = hidden.weights > 0
     X = np.asarray(task.rows.X, dtype=np.float64)[hidden.rows[judged]][:, outcome.model.columns]
     y = np.asarray(task.rows.y, dtype=np.float64)[hidden.rows[judged]]
@@ -354,65 +354,55 @@ def _neighbour_starts(
     return starts
 
 
-def fit_sums(
-    task: Task,
-    model: Model,
-    *,
-    start: Start | None = None,
-    known: tuple[Start, Outcome] | None = None,
-    only_if_resolved: bool = False,
-    promising: Outcome | None = None,
-) -> Any:
+def fit_sums(task: Task, model: Model, known: Outcome | None = None) -> Outcome:
     """Return the model of lattice features, or of another family, learned from sums of the rows.
 
     Parameters
     ----------
-    start : Start, optional
-        Hyperparameters that another engine has learned from the same rows.
-    known : (Start, Outcome), optional
-        Hyperparameters to be kept, and the model that they belong to.
-    only_if_resolved : bool
-        Return `None` unless a dense solver resolves all that rows show.
-    promising : Outcome, optional
-        The neighbours' model: return a `Trial` that says why not if the lattice cannot be better.
+    known : Outcome, optional
+        A model of more rows, whose hyperparameters are taken.
     """
     began = time.monotonic()
     estimator = task.estimator
     sketch = begin_sketch(estimator, task.rows, model)
-    units = sketch.units(shared=not model.inner.from_name) if known is None else known[1].units
+    units = sketch.units(shared=not model.inner.from_name) if known is None else known.units
     settings = _settings(task, units, model)
-    own = task.rows.on(model.columns)
-    if known is not None:
-        settings = replace(settings, learn=False, solver=known[1].engine)
-        if known[1].engine == "additive":
-            settings = replace(settings, solver="auto")
-        starts = [known[0]]
-    else:
+    if known is None:
         starts = starting_values(estimator, sketch, units, model.inner, None)
-        if start is not None:
-            starts = [replace(start, shape=-1), *starts]
+    else:
+        solver = "auto" if known.engine == "additive" else known.engine
+        settings = replace(settings, learn=False, solver=solver)
+        starts = [Start(known.fit.kernel, known.fit.noise_variance)]
     family = resolve_features(estimator.features, estimator.num_features, len(model.columns))
-    found = learn(
-        sketch,
-        units,
-        family,
-        settings,
-        starts,
-        task.threads,
-        own,
-        only_if_resolved=only_if_resolved,
-        learned=start,
-        rival=None if promising is None else promising.fit,
-    )
-    if found is None:
-        return None
-    if isinstance(found, str):
-        return Trial("iterative", np.nan, time.monotonic() - began, found)
-    fit, sketch = found
-    engine = "additive" if model.additive else "iterative" if sketch.iterative else "dense"
-    if family is not None:
-        engine = "features"
+    rows = task.rows.on(model.columns)
+    fit, sketch = learn(sketch, units, family, settings, starts, task.threads, rows)
+    engine = _lattice_engine(model, sketch) if family is None else "features"
     return _outcome(fit, sketch, units, model, engine, began, task)
+
+
+def try_sums(task: Task, model: Model, learned: Start | None = None) -> Outcome | Trial:
+    """Return the lattice's model, or what speaks against it.
+
+    Parameters
+    ----------
+    learned : Start, optional
+        What another engine has learned from the same rows.
+    """
+    began = time.monotonic()
+    sketch = begin_sketch(task.estimator, task.rows, model)
+    units = sketch.units(shared=not model.inner.from_name)
+    settings = _settings(task, units, model)
+    starts = starting_values(task.estimator, sketch, units, model.inner, None)
+    rows = task.rows.on(model.columns)
+    found = try_lattice(sketch, units, settings, starts, task.threads, rows, learned)
+    if isinstance(found, str):
+        return Trial("dense" if learned is None else "iterative", np.nan, 0.0, found)
+    engine = _lattice_engine(model, found[1])
+    return _outcome(found[0], found[1], units, model, engine, began, task)
+
+
+def _lattice_engine(model: Model, sketch: Sketch) -> str:
+    return "additive" if model.additive else "iterative" if sketch.iterative else "dense"
 
 
 def fit_sketch(
@@ -435,10 +425,8 @@ def fit_sketch(
     starts = starting_values(estimator, sketch, units, model.inner, previous)
     family = resolve_features(estimator.features, estimator.num_features, len(model.columns))
     fit, sketch = learn(sketch, units, family, settings, starts, task.threads, None)
-    engine = "additive" if model.additive else "iterative" if sketch.iterative else "dense"
-    return _outcome(
-        fit, sketch, units, model, engine if family is None else "features", start, task
-    )
+    engine = _lattice_engine(model, sketch) if family is None else "features"
+    return _outcome(fit, sketch, units, model, engine, start, task)
 
 
 def _outcome(

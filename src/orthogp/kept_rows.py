@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,8 @@ from orthogp.inference.family_fit import FamilyRows
 from orthogp.sketch import OFFSET_SD, SLOPE_SD, Rows, Sketch, Units, mean_target, widths
 
 
-class RowTotals(NamedTuple):
+@dataclass(frozen=True)
+class RowTotals:
     """What units and summaries need to know of the rows.
 
     Attributes
@@ -55,6 +56,8 @@ class KeptRows(Sketch):
     X, y, weights : (n, d), (n, p), (n,)
         The rows of positive weight.
     """
+
+    statistics: RowTotals  # type: ignore[assignment]
 
     X: NDArray[np.float64]
     y: NDArray[np.float64]
@@ -96,7 +99,7 @@ class KeptRows(Sketch):
         statistics = RowTotals.of(y, weights, self.shift)
         return replace(
             self,
-            statistics=statistics,  # type: ignore[arg-type]
+            statistics=statistics,
             extent=Domain(lower, upper),
             X=X,
             y=y,

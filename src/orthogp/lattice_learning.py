@@ -79,60 +79,48 @@ class LatticeLearner:
         self._num_threads = num_threads
         self._progress = Progress()
 
-    def fit(
-        self,
-        starts: list[Start],
-        *,
-        only_if_resolved: bool = False,
-        learned: Start | None = None,
-        rival: Fit | None = None,
-    ) -> Fit | str | None:
-        """Return the fit from the best of some starting values.
-
-        Parameters
-        ----------
-        only_if_resolved : bool
-            Return `None` unless the dense solver certifies, with no more noise than neighbouring
-            rows differ by.
-        learned : Start, optional
-            What another engine has learned from the same rows, in place of windows of them.
-        rival : Fit, optional
-            That engine's model: a sentence is returned in place of a model that cannot be better.
-        """
+    def fit(self, starts: list[Start]) -> Fit:
+        """Return the fit from the best of some starting values."""
         try:
-            if only_if_resolved:
-                return self._fit_if_resolved(starts)
-            if learned is not None:
-                return self._fit_from(learned, starts, rival)
             return self._fit(starts)
         finally:
             self._progress.done()
 
-    def _fit_if_resolved(self, starts: list[Start]) -> Fit | None:
+    def fit_if_resolved(self, starts: list[Start]) -> Fit | str:
+        """Return the dense fit, or why not.
+
+        It serves if it certifies, with no more noise than neighbouring rows differ by.
+        """
         assert self._rows is not None
         dense = self._dense()
         stage = dense.begin(starts)
         near, _ = choose_windows(self._rows, self._sketch.width)
         if stage.best.noise_variance > _SUSPICIOUS * neighbour_variance(near):
-            return None
+            return "a dense lattice takes for noise what neighbouring rows share"
         if not self._dense_suffices(dense, stage.best):
-            return None
+            return "the data ask for more features than a dense lattice has"
         fit = dense.complete(stage)
-        return fit if fit.converged or self._settings.late() else None
+        if fit.converged or self._settings.late():
+            return fit
+        return "learning with a dense lattice did not settle"
 
-    def _fit_from(self, learned: Start, starts: list[Start], rival: Fit | None) -> Fit | str:
-        dense = self._dense()
-        if self._dense_suffices(dense, learned):
-            return dense.resume(learned)
-        if not self._may_iterate(learned):
-            return "the lattice has too few modes for the kernel"
-        choice = self._iterative().choose(learned)
-        if rival is not None and choice.wanted > _WORTH_A_TRIAL * choice.num_modes:
-            return (
-                f"a lattice would need {choice.wanted:,.0f} features, and takes up to "
-                f"{choice.num_modes:,}"
-            )
-        return self._iterative().fit(learned, rival=_rival(starts, learned))
+    def fit_from(self, learned: Start, starts: list[Start]) -> Fit | str:
+        """Return the fit from what another engine has learned, or why that cannot be better."""
+        try:
+            dense = self._dense()
+            if self._dense_suffices(dense, learned):
+                return dense.resume(learned)
+            if not self._may_iterate(learned):
+                return "the lattice has too few modes for the kernel"
+            choice = self._iterative().choose(learned)
+            if choice.wanted > _WORTH_A_TRIAL * choice.num_modes:
+                return (
+                    f"a lattice would need {choice.wanted:,.0f} features, and takes up to "
+                    f"{choice.num_modes:,}"
+                )
+            return self._iterative().fit(learned, rival=_rival(starts, learned))
+        finally:
+            self._progress.done()
 
     def _dense(self) -> Fitter:
         return Fitter(

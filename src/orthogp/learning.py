@@ -26,11 +26,7 @@ def learn(
     starts: list[Start],
     num_threads: int,
     rows: Rows | None,
-    *,
-    only_if_resolved: bool = False,
-    learned: Start | None = None,
-    rival: Fit | None = None,
-) -> tuple[Fit, Sketch] | str | None:
+) -> tuple[Fit, Sketch]:
     """Return the model learned from standardised targets, and the sums it ended with.
 
     Parameters
@@ -39,12 +35,6 @@ def learn(
         `None` stands for the lattice.
     rows : Rows, optional
         For families that the sums do not suffice for.
-    only_if_resolved : bool
-        Return `None` where a dense lattice would not resolve all that rows show.
-    learned : Start, optional
-        What another engine has learned from the same rows, in place of windows of them.
-    rival : Fit, optional
-        That engine's model: a sentence is returned in place of a model that cannot be better.
     """
     statistics = sketch.standardised(units)
     threads = BlasThreads(num_threads)
@@ -65,8 +55,32 @@ def learn(
     if family is None:
         sums = RowSums(sketch, units, rows, num_threads)
         learner = LatticeLearner(sketch, statistics, own, sums, settings, num_threads)
-        fit = learner.fit(starts, only_if_resolved=only_if_resolved, learned=learned, rival=rival)
-        return (fit, sums.sketch) if isinstance(fit, Fit) else fit
+        return learner.fit(starts), sums.sketch
     assert isinstance(family, Features)
     parts = (statistics, own, sketch.extent, sketch.mean, settings, threads)
     return FamilyFitter(family, *parts).fit(starts), sketch
+
+
+def try_lattice(
+    sketch: Sketch,
+    units: Units,
+    settings: FitSettings,
+    starts: list[Start],
+    num_threads: int,
+    rows: Rows,
+    learned: Start | None,
+) -> tuple[Fit, Sketch] | str:
+    """Return the lattice's model and its sums, or a sentence that says why it is not worth having.
+
+    Parameters
+    ----------
+    learned : Start, optional
+        What another engine has learned from the same rows. Without it only a dense lattice serves,
+        and only if it resolves all that rows show.
+    """
+    own = FamilyRows(rows.X, (rows.y - units.offset) / units.scale, rows.weights)
+    sums = RowSums(sketch, units, rows, num_threads)
+    statistics = sketch.standardised(units)
+    learner = LatticeLearner(sketch, statistics, own, sums, settings, num_threads)
+    fit = learner.fit_if_resolved(starts) if learned is None else learner.fit_from(learned, starts)
+    return (fit, sums.sketch) if isinstance(fit, Fit) else fit

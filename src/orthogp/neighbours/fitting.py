@@ -48,7 +48,7 @@ _LOSS, _MOST_TERMS = 1e-3, 20_000
 _TREND_ROWS = 4000
 # Neighbours of predictions that are tried, the difference in nats per row that does not matter, and
 # the left-out rows that are looked at.
-_PREDICTED, _USUAL = (16, 32, 64, 128, 256), 64
+_PREDICTED, _USUAL = (32, 64, 128, 256), 64
 _SAME, _CHECKED = 0.003, 500
 # Terms that give the curvature for standard errors; data of up to so many rows have all terms.
 _CURVATURE_TERMS, _ALL_TERMS = 800, 6000
@@ -224,13 +224,16 @@ class NeighbourFitter:
             if len(self._X) <= max(count / 0.4, _ALL_TERMS):
                 count = len(self._X)
             stage = self._stage(kernel, slots, None, count, self._counts[2])
-            for _ in range(3):
+            rounds = 3
+            while True:
                 # The same terms, with neighbours anew as long as the metric moves.
                 stage = self._stage_at(stage, x)
                 found = self._search(stage, x, lower, upper, tolerance=0.1, most=30)
                 evaluations += found.num_evaluations
                 before, x = x, found.x
-                if np.max(np.abs(x - before)[:-1], initial=0.0) < 0.15 or self._settings.late():
+                rounds -= 1
+                near = np.max(np.abs(x - before)[:-1], initial=0.0) < 0.15
+                if near or rounds == 0 or self._settings.late():
                     break
             errors, loss = self._errors(stage, x, lower, upper)
             if loss < _LOSS or count >= min(len(self._X), _MOST_TERMS) or self._settings.late():
@@ -403,7 +406,7 @@ class NeighbourFitter:
         new, variance = innovations(kernel, noise_variance, sets, both, self._threads)
         weighted = new[:, :q] / variance[:, None]
         precision = np.eye(q) + weighted.T @ new[:, :q]
-        covariance = np.linalg.inv(precision)
+        covariance = np.asarray(np.linalg.inv(precision), dtype=np.float64)
         return Trend(covariance @ (weighted.T @ new[:, q:]), covariance, self._mean)
 
     # ------------------------------------------------------------------ what a fit gives

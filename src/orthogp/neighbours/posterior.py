@@ -242,7 +242,7 @@ class NeighbourPosterior(PredictivePosterior):
         root = vectors * np.sqrt(np.maximum(eigenvalues, 0.0))
         shift = (root @ rng.standard_normal((q, num_draws * p))).reshape(q, num_draws, p)
         right = np.sqrt(chain.variance)[:, None, None] * rng.standard_normal((n, num_draws, p))
-        right += (chain.from_rows @ self._centred)[:, None, :]
+        right += np.asarray(chain.from_rows @ self._centred)[:, None, :]
         moved = chain.from_rows @ self._mean_columns
         right -= np.tensordot(moved, shift, axes=1)
         values = chain.solved(right.reshape(n, -1)).reshape(n, num_draws, p)

@@ -62,7 +62,7 @@ def merge_rows(X: Array, y: Array, weights: Array | None, *, repeats: bool) -> M
         merged_X, merged_y, merged_w, square = X, y, w, 0.0
     else:
         size = int(group.max()) + 1
-        merged_w = np.bincount(group, w, size)
+        merged_w = np.asarray(np.bincount(group, w, size), dtype=np.float64)
         totals = [np.bincount(group, w * column, size) for column in y.T]
         merged_y = np.stack(totals, axis=1) / merged_w[:, None]
         merged_X = np.empty((size, X.shape[1]))

@@ -8,6 +8,7 @@ tried out on a few queries.
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,9 +54,9 @@ class NearestRows:
         if self._brute is not None:
             distances, indices = self._brute.kneighbors(points, n_neighbors=count)
         else:
-            distances, indices = self._tree.query(points, k=count, workers=self._threads)
-            if count == 1:
-                distances, indices = distances[:, None], indices[:, None]
+            # A list of ranks, so that one neighbour comes as a column too.
+            ranks: Any = [1] if count == 1 else count
+            distances, indices = self._tree.query(points, k=ranks, workers=self._threads)
         return np.asarray(distances), np.asarray(indices)
 
     def _try_out(self, points: Array, count: int) -> None:
