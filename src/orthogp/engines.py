@@ -8,7 +8,7 @@ r"""Which engine serves: those that can are tried, and hidden rows tell which is
 
 An engine is scored by the mean log predictive density, in nats per row, of rows of the training
 data that it does not see, the same for all. They resemble what will be asked for: points all over
-the box around the data. Where that has gaps, whole neighbourhoods are hidden.
+the region of the data. Where that has gaps, whole neighbourhoods are hidden.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from orthogp.kept_rows import KeptRows
 from orthogp.kernels.additive import ADDITIVE_PREFIX
 from orthogp.learning import learn, try_lattice
 from orthogp.neighbours.fitting import NeighbourFit, NeighbourFitter
+from orthogp.neighbours.posterior import NeighbourPosterior
 from orthogp.neighbours.rows import merge_rows
 from orthogp.neighbours.starts import starts_near_rows
 from orthogp.sketch import Rows, Sketch, Units
@@ -48,6 +49,9 @@ _HIDDEN, _HOLES = 400, 24
 _MOST_IN_HOLES = 0.1
 # Scores this close, in nats per row, are the same: the engine that says more about its error wins.
 _SAME = 0.01
+# The share of gaps, and the change of means in posterior sd by twice as many neighbours, above which
+# the iterative lattice is tried beside neighbours.
+_FEW_GAPS, _MANY_MATTER = 0.02, 0.2
 # The order of preference among equal scores.
 _PREFERENCE = ("exact", "dense", "additive", "neighbours", "iterative")
 #: What engines are called; "features" stands for any family but the lattice.
@@ -163,8 +167,12 @@ def _choose_joint(task: Task, model: Model) -> Outcome:
     if isinstance(lattice, Outcome):
         return lattice
     found = fit_neighbours(task, model)
+    assert isinstance(found.fit, NeighbourFit)
     learned = Start(found.fit.kernel, found.fit.noise_variance, rows=task.num_rows)
-    rival = try_sums(task, model, learned)
+    # Far from all rows, and where many say a little each, the nearest are not enough.
+    gaps = hidden_rows(task, _lengths([found])).gaps
+    far = gaps > _FEW_GAPS or found.fit.check.mean_change > _MANY_MATTER
+    rival = try_sums(task, model, learned, iterative=far)
     if isinstance(rival, Trial):
         return found._replace(trials=(_trial(found), lattice, rival))
     best = _best(task, [found, rival])
@@ -180,7 +188,7 @@ def _more_likely(*outcomes: Outcome) -> Outcome:
 
 def _best(task: Task, outcomes: list[Outcome]) -> Outcome:
     """Return the model that predicts hidden rows best."""
-    hidden = hidden_rows(task)
+    hidden = hidden_rows(task, _lengths(outcomes))
     scores = {own.engine: score(task, own, hidden) for own in outcomes}
     trials = tuple(_trial(own, scores[own.engine]) for own in outcomes)
     top = max(scores.values())
@@ -197,17 +205,32 @@ def _trial(outcome: Outcome, value: float = np.nan) -> Trial:
 
 
 class Hidden(NamedTuple):
-    """Rows that engines are scored on, by their numbers, and what each of them counts."""
+    """Rows that engines are scored on, by their numbers, and what each of them counts.
+
+    `gaps` is the share of points between rows that are far from all rows.
+    """
 
     rows: NDArray[np.int64]
     weights: NDArray[np.float64]
+    gaps: float = 0.0
 
 
-def hidden_rows(task: Task, seed: int = 0) -> Hidden:
+def _lengths(outcomes: list[Outcome]) -> NDArray[np.float64] | None:
+    """Return the lengths along the columns of X over which neighbours' functions change, if known.
+
+    Columns that the kernel does not see do not count.
+    """
+    for own in outcomes:
+        if isinstance(own.posterior, NeighbourPosterior):
+            return own.posterior.lengths
+    return None
+
+
+def hidden_rows(task: Task, lengths: NDArray[np.float64] | None, seed: int = 0) -> Hidden:
     """Return rows to be hidden: single ones, and neighbourhoods as wide as the data's gaps.
 
-    A point anywhere in the box around the rows lies at some distance from the nearest of them.
-    Around rows drawn at random, all others within such a distance are hidden.
+    A point anywhere between two rows lies at some distance from the nearest of all. Around rows
+    drawn at random, all others within such a distance are hidden.
     """
     rng = np.random.default_rng(seed)
     weights = task.rows.weights
@@ -215,20 +238,20 @@ def hidden_rows(task: Task, seed: int = 0) -> Hidden:
     number = min(_HIDDEN, len(there) // 10)
     single = rng.choice(there, size=number, replace=False)
     X = np.asarray(task.rows.X, dtype=np.float64)
-    if X.shape[1] > MAX_DIMS:
+    if lengths is None or len(lengths) != X.shape[1] or X.shape[1] > MAX_DIMS:
         return Hidden(single, np.full(number, 1 / number))
-    scale = np.ptp(X[there], axis=0)
-    scaled = X[there] / np.where(scale > 0, scale, 1.0)
+    scaled = X[there] / lengths
     tree = KDTree(scaled)
-    lower, upper = scaled.min(axis=0), scaled.max(axis=0)
-    points = rng.uniform(lower, upper, (2000, X.shape[1]))
+    ends = scaled[rng.integers(len(there), size=(2, 2000))]
+    between = rng.random((2000, 1))
+    points = between * ends[0] + (1 - between) * ends[1]
     gaps = np.asarray(tree.query(points)[0])
     usual = np.quantile(
         np.asarray(tree.query(scaled[rng.integers(len(there), size=2000)], 2)[0])[:, 1], 0.99
     )
     wide = gaps > 4 * usual
     share = float(np.mean(wide))
-    if share < 0.01:
+    if share < _FEW_GAPS:
         return Hidden(single, np.full(number, 1 / number))
     centres = rng.choice(len(there), size=_HOLES, replace=False)
     radii = rng.choice(gaps[wide], size=_HOLES)
@@ -252,7 +275,7 @@ def hidden_rows(task: Task, seed: int = 0) -> Hidden:
             np.zeros(len(rest)),
         ]
     )
-    return Hidden(rows, counts)
+    return Hidden(rows, counts, share)
 
 
 def score(task: Task, outcome: Outcome, hidden: Hidden) -> float:
@@ -380,18 +403,24 @@ def fit_sums(task: Task, model: Model, known: Outcome | None = None) -> Outcome:
     return _outcome(fit, sketch, units, model, engine, began, task)
 
 
-def try_sums(task: Task, model: Model, learned: Start | None = None) -> Outcome | Trial:
+def try_sums(
+    task: Task, model: Model, learned: Start | None = None, *, iterative: bool = True
+) -> Outcome | Trial:
     """Return the lattice's model, or what speaks against it.
 
     Parameters
     ----------
     learned : Start, optional
         What another engine has learned from the same rows.
+    iterative : bool
+        Whether the iterative solver may have something to add.
     """
     began = time.monotonic()
     sketch = begin_sketch(task.estimator, task.rows, model)
     units = sketch.units(shared=not model.inner.from_name)
     settings = _settings(task, units, model)
+    if not iterative:
+        settings = replace(settings, solver="dense")
     starts = starting_values(task.estimator, sketch, units, model.inner, None)
     rows = task.rows.on(model.columns)
     found = try_lattice(sketch, units, settings, starts, task.threads, rows, learned)

@@ -29,7 +29,7 @@ _FEWEST_CHECKED = 300
 # Noise above the neighbours' differences by this factor is structure that features did not reach.
 _SUSPICIOUS = 1.25
 # How many times as many modes as the iterative solver takes may be wanted for it to be tried beside
-# another engine.
+# another engine in three columns, where it takes a quarter of an hour.
 _WORTH_A_TRIAL = 8.0
 
 
@@ -111,9 +111,10 @@ class LatticeLearner:
             if self._dense_suffices(dense, learned):
                 return dense.resume(learned)
             if not self._may_iterate(learned):
-                return "the lattice has too few modes for the kernel"
+                return "a dense lattice has too few features"
             choice = self._iterative().choose(learned)
-            if choice.wanted > _WORTH_A_TRIAL * choice.num_modes:
+            many = choice.wanted > _WORTH_A_TRIAL * choice.num_modes
+            if many and len(self._sketch.width) > 2:
                 return (
                     f"a lattice would need {choice.wanted:,.0f} features, and takes up to "
                     f"{choice.num_modes:,}"

@@ -73,6 +73,11 @@ class NeighbourPosterior(PredictivePosterior):
     trend : Trend
     num_neighbours : int
         Rows that a prediction looks at.
+
+    Attributes
+    ----------
+    lengths : (d,)
+        Distances between rows are in units of these.
     """
 
     def __init__(
@@ -92,8 +97,8 @@ class NeighbourPosterior(PredictivePosterior):
         self.trend = trend
         self.num_neighbours = min(int(num_neighbours), len(rows.X))
         self._threads = num_threads
-        self._lengths = metric_lengths(kernel, rows.X)
-        self._nearest = NearestRows(rows.X / self._lengths, num_threads)
+        self.lengths = metric_lengths(kernel, rows.X)
+        self._nearest = NearestRows(rows.X / self.lengths, num_threads)
         self._noise = self.noise_variance / rows.weights
         self._mean_columns = trend.prior.features(rows.X)
         self._centred = rows.y - self._mean_columns @ trend.coefficients
@@ -130,7 +135,7 @@ class NeighbourPosterior(PredictivePosterior):
         X = as_rows(X)
         if self.num_rows == 1:
             return self.predict(X)
-        found = self._nearest.query(X / self._lengths, self.num_neighbours + 1)[1]
+        found = self._nearest.query(X / self.lengths, self.num_neighbours + 1)[1]
         # Inputs are merged: at most one row, the nearest, has the same.
         same = np.zeros(found.shape, dtype=bool)
         same[:, 0] = np.all(self.rows.X[found[:, 0]] == X, axis=1)
@@ -171,8 +176,8 @@ class NeighbourPosterior(PredictivePosterior):
         columns. Each point looks at the rows in `nearest` and no others, if that is given.
         """
         if nearest is None:
-            nearest = self._nearest.query(X / self._lengths, self.num_neighbours)[1]
-            groups = _grouped(X / self._lengths, nearest)
+            nearest = self._nearest.query(X / self.lengths, self.num_neighbours)[1]
+            groups = _grouped(X / self.lengths, nearest)
         else:
             groups = [_Groups(np.arange(len(X))[:, None], nearest)]
         mean = np.empty((len(X), self._centred.shape[1]))
@@ -255,7 +260,7 @@ class NeighbourPosterior(PredictivePosterior):
         points = np.asarray(unique, dtype=np.float64)
         order = np.random.default_rng(0).permutation(len(points))
         points, back = points[order], np.argsort(order)[back.reshape(-1)]
-        scaled = points / self._lengths
+        scaled = points / self.lengths
         rows = self._nearest.query(scaled, self.num_neighbours)[1]
         count = min(_EARLIER, max(len(points) - 1, 1))
         earlier = OrderedRows(scaled, self._threads).query(np.arange(len(points)), count)
