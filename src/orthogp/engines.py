@@ -49,8 +49,8 @@ _HIDDEN, _HOLES = 400, 24
 _MOST_IN_HOLES = 0.1
 # Scores this close, in nats per row, are the same: the engine that says more about its error wins.
 _SAME = 0.01
-# The share of gaps, and the change of means in posterior sd by twice as many neighbours, above which
-# the iterative lattice is tried beside neighbours.
+# The share of gaps, and the change of means, in posterior sd, by twice as many neighbours, above
+# which the iterative lattice is tried beside neighbours.
 _FEW_GAPS, _MANY_MATTER = 0.02, 0.2
 # The order of preference among equal scores.
 _PREFERENCE = ("exact", "dense", "additive", "neighbours", "iterative")

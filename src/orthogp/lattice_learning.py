@@ -119,7 +119,7 @@ class LatticeLearner:
                     f"a lattice would need {choice.wanted:,.0f} features, and takes up to "
                     f"{choice.num_modes:,}"
                 )
-            return self._iterative().fit(learned, rival=_rival(starts, learned))
+            return self._fit(starts)
         finally:
             self._progress.done()
 

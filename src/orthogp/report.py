@@ -13,6 +13,9 @@ from orthogp.inference.domain import show
 from orthogp.kernels import Product
 from orthogp.neighbours.posterior import NeighbourPosterior
 
+# Bounds on log p(y) that are further apart, in nats per row, say nothing.
+_WIDE = 1.0
+
 if TYPE_CHECKING:
     from orthogp.estimators import GPRegressor
 
@@ -86,6 +89,8 @@ def guarantee(model: GPRegressor) -> str:
             f"{100 * certificate.variance_error:.2g} %"
         )
     share = model.posterior_.residual / model.posterior_.prior_variance
+    if not certificate.gap < _WIDE * model.statistics_.rows:
+        return f"none: the features leave out {share:.1e} of the prior variance"
     return (
         f"KL from the exact posterior ≤ {certificate.gap:.3g} nats: too much to bound single means "
         f"and variances (the features leave out {share:.1e} of the prior variance)"
@@ -128,6 +133,8 @@ def describe_evidence(model: GPRegressor) -> str:
         return f"about {model.elbo_:,.0f}, from a sample of the rows' conditionals"
     if model.engine_ == "exact":
         return f"{model.elbo_:,.3f}"
+    if not model.upper_bound_ - model.elbo_ < _WIDE * model.statistics_.rows:
+        return "its bounds are too far apart to be worth printing"
     return (
         f"between {model.elbo_:,.3f} (elbo) and {model.upper_bound_:,.3f}; "
         f"tightened lower bound {model.tightened_bound_:,.3f}"
