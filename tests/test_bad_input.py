@@ -134,20 +134,33 @@ def test_noise_far_below_double_precision_is_refused_with_the_remedy():
         GPRegressor(Matern32(1.0, 0.5), learn=False, noise_variance=1e-16).fit(inputs, inputs[:, 0])
 
 
-def test_bad_prediction_input_is_refused():
-    model = GPRegressor("rbf").fit(X, Y)
+@pytest.mark.parametrize("solver", ["auto", "exact", "dense", "iterative", "neighbours"])
+def test_bad_prediction_input_is_refused(solver):
+    model = GPRegressor("rbf", solver=solver, max_features=100).fit(X, Y)
     with pytest.raises(InputError, match="NaN"):
         model.predict([[np.nan]])
     with pytest.raises(ValueError, match="2 features"):
         model.predict(np.zeros((3, 2)))
     with pytest.raises(InputError, match="not for both"):
         model.predict(X, return_std=True, return_cov=True)
-    with pytest.raises(InputError, match="outside the covered domain"):
-        model.sample_y([[1e6]])
     with pytest.raises(InputError, match="dim must be"):
         model.predict_derivative(X, dim=1)
+    if solver in ("dense", "iterative"):
+        with pytest.raises(InputError, match="outside the covered domain"):
+            model.sample_y([[1e6]])
+    else:
+        # What keeps its rows covers all there is.
+        assert np.isfinite(model.sample_y([[1e6]])).all()
+
+
+@pytest.mark.parametrize("solver", ["exact", "dense", "iterative"])
+@pytest.mark.parametrize(
+    ("lower", "upper"), [(0.5, 0.2), (0.0, np.nan), (np.nan, 0.5), (-np.inf, 0.5)]
+)
+def test_boxes_to_integrate_over_that_are_none_are_refused(solver, lower, upper):
+    model = GPRegressor(RBF(1.0, 0.3), noise_variance=0.01, learn=False, solver=solver).fit(X, Y)
     with pytest.raises(InputError, match="lower ≤ upper"):
-        model.predict_integral([[0.5]], [[0.2]])
+        model.predict_integral([[lower]], [[upper]])
 
 
 def test_forgetting_more_rows_than_there_are_is_refused():
@@ -156,8 +169,9 @@ def test_forgetting_more_rows_than_there_are_is_refused():
         model.forget(X, Y)
 
 
-def test_derivative_of_a_rough_process_is_refused():
-    model = GPRegressor("matern12", max_features=100).fit(X, Y)
+@pytest.mark.parametrize("solver", ["auto", "dense", "iterative", "neighbours"])
+def test_derivative_of_a_rough_process_is_refused(solver):
+    model = GPRegressor("matern12", solver=solver, max_features=100).fit(X, Y)
     with pytest.raises(InputError, match="no derivative"):
         model.predict_derivative(X)
 
@@ -195,8 +209,26 @@ class Overflowing(Kernel):
         return jnp.asarray(self.variance)
 
 
-def test_kernels_that_overflow_are_named_with_the_remedy() -> None:
+@pytest.mark.parametrize("solver", ["auto", "dense", "neighbours"])
+def test_kernels_that_overflow_are_named_with_the_remedy(solver: str) -> None:
     X = np.linspace(0, 100, 400)[:, None]
     kernel = Overflowing(variance=np.ones(()), lengthscale=np.full((), 0.05))
     with pytest.raises(KernelError, match=r"Overflowing .* not finite .* nothing overflows"):
-        GPRegressor(kernel).fit(X, np.sin(X[:, 0]))
+        GPRegressor(kernel, solver=solver).fit(X, np.sin(X[:, 0]))
+
+
+class Infinite(Overflowing):
+    """k = v cosh(τ/ℓ)⁻¹ as a ratio of two numbers that both overflow: NaN at long lags."""
+
+    def k(self, lag: Any) -> Any:
+        scaled = jnp.abs(lag[0]) / self.lengthscale
+        return 2 * self.variance * jnp.exp(scaled) / (1 + jnp.exp(2 * scaled))
+
+
+@pytest.mark.parametrize("learn", [True, False])
+@pytest.mark.parametrize("solver", ["exact", "neighbours"])
+def test_kernels_without_a_value_are_named_with_the_remedy(solver: str, learn: bool) -> None:
+    X = np.linspace(0, 100, 400)[:, None]
+    kernel = Infinite(variance=np.ones(()), lengthscale=np.full((), 1e-4))
+    with pytest.raises(KernelError, match=r"Infinite .* not finite .* nothing overflows"):
+        GPRegressor(kernel, solver=solver, learn=learn).fit(X, np.sin(X[:, 0]))

@@ -16,7 +16,7 @@ class Case(NamedTuple):
     model: GPRegressor
 
 
-def case(seed: int) -> Case:
+def case(seed: int, solver: str) -> Case:
     """Rows of all kinds: few or many, repeated, with outliers, weighted, in single precision."""
     rng = np.random.default_rng(seed)
     num_columns, num_rows = int(rng.choice([1, 1, 2, 4])), int(rng.integers(6, 150))
@@ -35,10 +35,12 @@ def case(seed: int) -> Case:
     if rng.random() < 0.4:
         X, y = X.astype(np.float32), y.astype(np.float32)
     kernel = Matern32(float(np.var(y)), float(width.max()) / 2)
-    settings: dict[str, Any] = {"max_features": 40, "learn": False}
+    settings: dict[str, Any] = {"max_features": 40, "learn": False, "solver": solver}
     settings["mean"] = rng.choice(["constant", "linear"])
     settings["weights"] = rng.choice(["repeats", "precisions"])
     settings["kernel"] = kernel if num_columns < 4 else "additive-matern32"
+    if num_columns == 4 and solver != "dense":
+        settings["kernel"] = kernel
     return Case(X, y, weights, GPRegressor(**settings))
 
 
@@ -46,9 +48,10 @@ def some(weights: np.ndarray | None, chosen: np.ndarray) -> np.ndarray | None:
     return None if weights is None else weights[chosen]
 
 
+@pytest.mark.parametrize("solver", ["dense", "exact", "neighbours"])
 @pytest.mark.parametrize("seed", range(16))
-def test_rows_that_were_fitted_can_be_forgotten_down_to_two(seed: int) -> None:
-    X, y, weights, model = case(seed)
+def test_rows_that_were_fitted_can_be_forgotten_down_to_two(seed: int, solver: str) -> None:
+    X, y, weights, model = case(seed, solver)
     model.fit(X, y, weights)
     gone = 2 + np.random.default_rng(seed).permutation(len(X) - 2)
     for part in np.array_split(gone, 2):
@@ -58,7 +61,16 @@ def test_rows_that_were_fitted_can_be_forgotten_down_to_two(seed: int) -> None:
     assert np.isfinite(model.predict(X)).all()
 
 
-@pytest.mark.parametrize("settings", [{}, {"solver": "iterative"}, {"features": "trig"}])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"solver": "dense"},
+        {"solver": "iterative"},
+        {"solver": "neighbours"},
+        {"features": "trig"},
+    ],
+)
 def test_rows_that_were_added_can_be_forgotten_and_learning_goes_on(settings: dict) -> None:
     rng = np.random.default_rng(0)
     X = rng.uniform(0, 1, (400, 1))
@@ -72,11 +84,14 @@ def test_rows_that_were_added_can_be_forgotten_and_learning_goes_on(settings: di
     assert model.statistics_.rows == 2
 
 
-def test_a_window_moves_along_without_end() -> None:
+@pytest.mark.parametrize("solver", ["auto", "dense"])
+def test_a_window_moves_along_without_end(solver: str) -> None:
     rng = np.random.default_rng(0)
     X = np.linspace(0, 10, 1200)[:, None]
     y = np.sin(X[:, 0]) + 0.1 * rng.standard_normal(1200)
-    model = GPRegressor(RBF(1.0, 1.0), noise_variance=0.01, learn=False, domain=(0, 10))
+    model = GPRegressor(
+        RBF(1.0, 1.0), noise_variance=0.01, learn=False, domain=(0, 10), solver=solver
+    )
     model.fit(X[:100], y[:100])
     for i in range(0, 1100, 100):
         model.partial_fit(X[i + 100 : i + 200], y[i + 100 : i + 200])
@@ -93,7 +108,16 @@ def fitted(request: pytest.FixtureRequest) -> tuple[np.ndarray, np.ndarray, GPRe
     rng = np.random.default_rng(1)
     X = rng.uniform(0, 1, (num_rows, num_columns))
     y = np.sin(6 * X[:, 0]) + np.cos(4 * X[:, 1:]).sum(axis=1) + 0.1 * rng.standard_normal(len(X))
-    return X, y, GPRegressor(kernel, max_features=60).fit(X, y)
+    return X, y, GPRegressor(kernel, max_features=60, solver="dense").fit(X, y)
+
+
+@pytest.fixture(scope="module", params=["exact", "neighbours"])
+def kept(request: pytest.FixtureRequest) -> tuple[np.ndarray, np.ndarray, GPRegressor]:
+    rng = np.random.default_rng(1)
+    X = rng.uniform(0, 1, (200, 2))
+    y = np.sin(6 * X[:, 0]) + np.cos(4 * X[:, 1]) + 0.1 * rng.standard_normal(len(X))
+    model = GPRegressor(RBF(1.0, 0.3), noise_variance=0.01, learn=False, solver=request.param)
+    return X, y, model.fit(X, y)
 
 
 WRONG = {
@@ -127,13 +151,33 @@ def test_rows_that_were_not_fitted_are_refused(
     np.testing.assert_array_equal(model.predict(X), before)
 
 
-def test_a_row_is_forgotten_once() -> None:
+@pytest.mark.parametrize("reason", WRONG)
+def test_rows_that_are_not_among_those_kept_are_refused(
+    kept: tuple[np.ndarray, np.ndarray, GPRegressor], reason: str
+) -> None:
+    X, y, model = kept
+    before, statistics = model.predict(X), model.statistics_
+    said = reason if "must stay" in reason else "rows are not among those that were fitted"
+    with pytest.raises(InputError, match=said):
+        model.forget(*WRONG[reason](X, y))
+    assert model.statistics_ is statistics
+    np.testing.assert_array_equal(model.predict(X), before)
+
+
+@pytest.mark.parametrize(
+    ("solver", "said"),
+    [
+        ("dense", "row 1 lies where no such row was"),
+        ("exact", "1 of 2 rows are not among those that were fitted"),
+    ],
+)
+def test_a_row_is_forgotten_once(solver: str, said: str) -> None:
     rng = np.random.default_rng(0)
     X = rng.uniform(0, 1, (80, 1))
     y = np.sin(6 * X[:, 0]) + 0.1 * rng.standard_normal(80)
-    model = GPRegressor(RBF(1.0, 0.3), noise_variance=0.01, learn=False).fit(X, y)
+    model = GPRegressor(RBF(1.0, 0.3), noise_variance=0.01, learn=False, solver=solver).fit(X, y)
     model.forget(X[:7], y[:7])
-    with pytest.raises(InputError, match="row 1 lies where no such row was"):
+    with pytest.raises(InputError, match=said):
         model.forget(X[[9, 3]], y[[9, 3]])
     # Rows of weight zero are as good as absent, whatever they are.
     model.forget(np.append(X[9:10], [[77.0]], axis=0), np.append(y[9], 1e9), [1.0, 0.0])

@@ -19,15 +19,19 @@ def describe_components(model: GPRegressor) -> list[str]:
     """Return a line for each component of an additive model, and one for what they leave."""
     components = model.components()
     residual = float(np.mean(model.residual_share_))
-    return [*describe_choice(model.kernel), *describe_shares(components, residual)]
+    chosen = len(model.trials_) > 1
+    return [*describe_choice(model.kernel, chosen), *describe_shares(components, residual)]
 
 
-def describe_choice(kernel: Any) -> list[str]:
-    """Return a line on what a kernel's name stands for, if it was given by name."""
+def describe_choice(kernel: Any, chosen: bool = False) -> list[str]:
+    """Return a line on what a kernel's name stands for, if it was given by name.
+
+    `chosen` says that a model of all columns jointly was tried as well.
+    """
     if not isinstance(kernel, str):
         return []
     name = kernel.removeprefix(ADDITIVE_PREFIX)
-    why = "" if name != kernel else ": more than three cannot act jointly"
+    why = "" if chosen or name != kernel else ": more than three cannot act jointly on a lattice"
     return [f"  {'model':<12} additive, one {name} kernel on each column{why}"]
 
 

@@ -160,19 +160,16 @@ def _learned_table(model: Any) -> str:
 
 
 def _regressor_rows(model: Any) -> list[tuple[str, str]]:
-    timings = model.timings_
+    features = [] if model.features_ is None else [("features", f"M = {model.num_features_}")]
     return [
         ("rows", f"{model.statistics_.rows:,.0f}"),
         ("kernel", repr(model.kernel_)),
         ("noise", f"standard deviation {np.sqrt(model.noise_variance_):.4g}"),
         ("engine", describe_engine(model)),
+        *features,
         ("log p(y)", describe_evidence(model)),
         ("certificate", guarantee(model)),
-        (
-            "seconds",
-            f"{timings['total']:.2f}"
-            + "".join(f", {name} {timings[name]:.2f}" for name in timings if name != "total"),
-        ),
+        ("seconds", f"{model.timings_['total']:.2f}"),
     ]
 
 

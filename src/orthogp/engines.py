@@ -21,10 +21,16 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial import KDTree
 
-from orthogp.beginnings import Model, begin_sketch, called, choose_model, starting_values
-from orthogp.errors import InputError
+from orthogp.beginnings import (
+    Model,
+    begin_sketch,
+    called,
+    check_categories,
+    choose_model,
+    starting_values,
+)
 from orthogp.features import Features, resolve_features
-from orthogp.inference.exact_fitting import MOST_ROWS, ExactFitter
+from orthogp.inference.exact_fitting import ExactFitter
 from orthogp.inference.fit import Fit
 from orthogp.inference.predictive import PredictivePosterior
 from orthogp.inference.settings import FitSettings, Start
@@ -123,10 +129,10 @@ def fit_rows(task: Task) -> Outcome:
     features, solver = estimator.features, estimator.solver
     if isinstance(features, Features) or features not in ("auto", "lattice"):
         if features == "exact":
-            return fit_exact(task)
+            return fit_exact(task, _model(task, joint=True))
         return fit_sums(task, _model(task))
     if solver == "exact":
-        return fit_exact(task)
+        return fit_exact(task, _model(task, joint=True))
     if solver == "neighbours":
         return fit_neighbours(task, _model(task, joint=True))
     if solver != "auto" or features == "lattice" or estimator.num_features != "auto":
@@ -144,7 +150,7 @@ def _choose(task: Task) -> Outcome:
         return fit_sums(task, model)
     joint = _model(task, joint=True)
     if task.num_rows <= EXACT_ROWS:
-        exact = fit_exact(task)
+        exact = fit_exact(task, joint)
         if not model.additive:
             return exact
         return _more_likely(exact, fit_sums(task, model))
@@ -300,23 +306,18 @@ def score(task: Task, outcome: Outcome, hidden: Hidden) -> float:
 # ---------------------------------------------------------------------- the engines
 
 
-def fit_exact(task: Task, previous: Start | None = None, kept: KeptRows | None = None) -> Outcome:
+def fit_exact(
+    task: Task, model: Model, previous: Start | None = None, kept: KeptRows | None = None
+) -> Outcome:
     """Return the exact model."""
     began = time.monotonic()
-    model = _model(task, joint=True)
-    if task.num_rows > MOST_ROWS:
-        raise InputError(
-            f"The exact process takes up to {MOST_ROWS} rows, got {task.num_rows}: use "
-            'solver="auto".'
-        )
     kept = _keep(task, model) if kept is None else kept
     units = kept.units(shared=not model.inner.from_name)
     rows = kept.standardised_rows(units)
     settings = _settings(task, units, model)
+    fitter = ExactFitter(rows, kept.extent, kept.mean, settings, BlasThreads(task.threads))
     starts = starting_values(task.estimator, kept, units, model.inner, previous, kept.rows)
-    threads = BlasThreads(task.threads)
-    fit = ExactFitter(rows, kept.extent, kept.mean, settings, threads).fit(starts)
-    return _outcome(fit, kept, units, model, "exact", began, task)
+    return _outcome(fitter.fit(starts), kept, units, model, "exact", began, task)
 
 
 def fit_neighbours(
@@ -443,10 +444,7 @@ def fit_sketch(
         task = task._replace(rows=sketch.rows)
         exact = estimator.features == "exact" or estimator.solver == "exact"
         if exact or (estimator.engine_ == "exact" and task.num_rows <= EXACT_ROWS):
-            return fit_exact(task, previous, sketch)
-        if estimator.engine_ == "exact":
-            # Kept rows have the columns that the kernel sees, in the order of X.
-            return fit_neighbours(task, model, previous, sketch)
+            return fit_exact(task, model, previous, sketch)
         return fit_neighbours(task, model, previous, sketch)
     start = time.monotonic()
     units = sketch.units(shared=not model.inner.from_name)
@@ -496,7 +494,9 @@ def _model(task: Task, *, joint: bool = False) -> Model:
 
 def _keep(task: Task, model: Model) -> KeptRows:
     domain = check_domain(task.estimator.domain, len(model.columns))
-    return KeptRows.keep(task.rows.on(model.columns), mean=task.estimator.mean, domain=domain)
+    seen = task.rows.on(model.columns)
+    check_categories(model.inner.kernel, seen.X, model.columns)
+    return KeptRows.keep(seen, mean=task.estimator.mean, domain=domain)
 
 
 def _part(rows: Rows, chosen: NDArray[np.bool_]) -> Rows:

@@ -292,13 +292,13 @@ def _with_mean(sketch: Sketch, mean: str | None) -> Sketch:
 def _check_needs_no_rows(estimator: Any, why: str) -> None:
     """Raise before a long pass over the rows, not after it."""
     family = resolve_features(estimator.features, estimator.num_features, 1)
-    what = None
+    what, instead = None, 'features="auto"'
     if family == EXACT or isinstance(family, InducingPoints | TwoBlock):
         what = f"features={estimator.features!r}"
     elif estimator.solver in ("iterative", "exact", "neighbours"):
-        what = f'solver="{estimator.solver}"'
+        what, instead = f'solver="{estimator.solver}"', 'solver="auto"'
     if what is not None:
-        raise InputError(f'{what} needs all rows at once, but {why}, or use features="auto".')
+        raise InputError(f"{what} needs all rows at once, but {why}, or use {instead}.")
 
 
 def _too_many(source: RowSource, memory: float) -> str:

@@ -119,7 +119,9 @@ def describe_trials(model: GPRegressor) -> list[str]:
     """Return what was tried, a line for each engine, if more than one was."""
     if len(model.trials_) < 2:
         return []
-    lines = ["tried: engine, mean log predictive density of hidden rows, seconds"]
+    exact = any(trial.engine == "exact" for trial in model.trials_)
+    scored = "log p(y) per row" if exact else "mean log predictive density of hidden rows"
+    lines = [f"tried: engine, {scored}, seconds"]
     for trial in model.trials_:
         score = f"{trial.score:10.4f}" if np.isfinite(trial.score) else f"{'–':>10}"
         remark = f"  not tried: {trial.remark}" if trial.remark else ""

@@ -131,7 +131,10 @@ def certificate_section(model: Any, *, checked: bool = False) -> Section:
         body = _verdict(
             "Exact.", "The posterior is computed without approximation: nothing to bound.", True
         )
-    elif certificate.replaces_prior:
+        rows = [["log p(y)", f"{model.elbo_:,.3f}"]]
+        body += table(rows, ["evidence of the data under this kernel", "nats"], numbers=[1])
+        return Section("certificate", "Accuracy", body)
+    if certificate.replaces_prior:
         body = _verdict("No certificate.", guarantee(model).capitalize() + ".", False)
     elif certificate.holds:
         body = _verdict(

@@ -28,8 +28,9 @@ from orthogp.features.orders import correlation_lengths
 from orthogp.inference.ascent import Evaluation
 from orthogp.inference.bounds import factorise_in_place, unwhiten, whiten
 from orthogp.inference.exact_information import derivative_products
+from orthogp.inference.functionals import check_boxes
 from orthogp.inference.pair_covariances import Covariances, PairKernel
-from orthogp.inference.parameters import pack, unpack
+from orthogp.inference.parameters import overflows, pack, unpack
 from orthogp.inference.predictive import Gaussian, PredictivePosterior
 from orthogp.inference.row_pairs import RowPairs
 from orthogp.inference.slopes import slope_variance, slopes
@@ -90,7 +91,7 @@ class ExactPosterior(PredictivePosterior):
         if solution is None:
             pairs = RowPairs(self._data.X)
             k = _covariances(self._pair_kernel, self._vector, pairs, derivatives=False)
-            solution = _solve(k.values, pairs, self._data, self.noise_variance)
+            solution = _solve(kernel, k.values, pairs, self._data, self.noise_variance)
         self._solution = solution
         self._alpha = (
             np.sqrt(self._data.weights / self.noise_variance)[:, None] * self._solution.scaled_alpha
@@ -156,7 +157,7 @@ class ExactPosterior(PredictivePosterior):
 
         By Gauss–Legendre quadrature, some nodes to each of the kernel's correlation lengths.
         """
-        lower, upper = as_rows(lower), as_rows(upper)
+        lower, upper = check_boxes(lower, upper)
         span = np.ptp(self._data.X, axis=0)
         lengths = correlation_lengths(self.kernel, np.where(span > 0, span, 1.0))
         means, variances = np.empty((len(lower), self._data.y.shape[1])), np.empty(len(lower))
@@ -206,7 +207,8 @@ class ExactObjective:
     def value(self, vector: NDArray[np.float64]) -> float:
         """Return log p(y)."""
         values = self._covariances(vector, derivatives=False).values
-        return _solve(values, self._pairs, self._data, float(np.exp(vector[-1]))).log_likelihood
+        noise = float(np.exp(vector[-1]))
+        return _solve(self.kernel, values, self._pairs, self._data, noise).log_likelihood
 
     def value_and_gradient(self, vector: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
         """Return log p(y) and its gradient."""
@@ -222,7 +224,7 @@ class ExactObjective:
         p = data.y.shape[1]
         keep = 8 * self._pairs.count * len(vector) <= _KEPT
         k = self._covariances(vector, derivatives=keep)
-        solution = _solve(k.values, self._pairs, data, noise)
+        solution = _solve(self.kernel, k.values, self._pairs, data, noise)
         scaled_alpha = solution.scaled_alpha
         if not keep:
             k = self._covariances(vector, derivatives=True)
@@ -241,6 +243,10 @@ class ExactObjective:
             weights[-1] = np.einsum("ii->i", bar) @ data.weights
         weights *= 1 / (2 * noise)
         gradient = np.append(self._pull(vector, k, weights), 0.5 * noise_part)
+        if not np.isfinite(gradient).all() and not (
+            np.isfinite(k.by_parameter).all() and np.isfinite(k.by_square).all()
+        ):
+            raise overflows(self.kernel)
         return Evaluation(solution.log_likelihood, gradient, information)
 
     def _information(
@@ -379,7 +385,11 @@ def _covariances(
 
 
 def _solve(
-    values: NDArray[np.float64], pairs: RowPairs, data: _Data, noise_variance: float
+    kernel: Kernel,
+    values: NDArray[np.float64],
+    pairs: RowPairs,
+    data: _Data,
+    noise_variance: float,
 ) -> Solution:
     """Factorise B, given the kernel at all pairs."""
     scale = np.sqrt(data.weights / noise_variance)
@@ -395,12 +405,16 @@ def _solve(
     try:
         chol = factorise_in_place(gram)
     except PrecisionError as error:
+        if not np.isfinite(values).all():
+            raise overflows(kernel) from error
         raise PrecisionError(
-            f"The noise variance {noise_variance:.3g} is too small, relative to the prior variance "
-            f"and {len(data.X)} rows, for double precision: use a larger noise_variance."
+            "The noise variance is too small, relative to the signal and the number of rows, for "
+            "double precision: use a larger noise_variance."
         ) from error
     whitened = whiten(chol, scale[:, None] * data.y)
     log_det = 2 * np.sum(np.log(np.einsum("ii->i", chol)))
     normaliser = data.rows * np.log(2 * np.pi * noise_variance) - data.log_weights
     value = -0.5 * (data.y.shape[1] * (normaliser + log_det) + np.sum(whitened**2))
+    if not np.isfinite(value) and not np.isfinite(values).all():
+        raise overflows(kernel)
     return Solution(chol, unwhiten(chol, whitened), float(value))

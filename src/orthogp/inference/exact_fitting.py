@@ -54,13 +54,13 @@ class ExactFitter:
     ) -> None:
         if rows is None:
             raise InputError(
-                'features="exact" needs all rows at once: fit again with all of them, or use '
-                'features="auto".'
+                "An exact fit needs all rows at once: fit again with all of them, or use "
+                'solver="auto" and features="auto".'
             )
         if len(rows.X) > MOST_ROWS:
             raise InputError(
-                f'features="exact" takes up to {MOST_ROWS} rows, got {len(rows.X)}: use '
-                'features="auto".'
+                f'An exact fit takes up to {MOST_ROWS} rows, got {len(rows.X)}: use solver="auto" '
+                'and features="auto".'
             )
         self._rows = rows
         self._mean = mean

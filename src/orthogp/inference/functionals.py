@@ -48,8 +48,9 @@ def check_boxes(lower: ArrayLike, upper: ArrayLike) -> tuple[NDArray, NDArray]:
     """Return the corners of boxes as arrays, (n, d) each."""
     lower = np.atleast_2d(np.asarray(lower, dtype=np.float64))
     upper = np.atleast_2d(np.asarray(upper, dtype=np.float64))
-    if lower.shape != upper.shape or np.any(upper < lower):
-        raise InputError("Boxes need lower ≤ upper, of the same shape (n, d).")
+    finite = np.isfinite(lower).all() and np.isfinite(upper).all()
+    if lower.shape != upper.shape or not finite or np.any(upper < lower):
+        raise InputError("Boxes need finite lower ≤ upper, of the same shape (n, d).")
     return lower, upper
 
 

@@ -102,6 +102,10 @@ class PairKernel:
         named = [column for _, dims in kernel.primitives() for column in dims or ()]
         self._width = num_dims if self.needs_lags else 1 + max(named, default=0)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # What is compiled for holds marks of the process that it was made in.
+        return PairKernel, (self.kernel, self.num_dims)
+
     def covariances(
         self,
         vector: NDArray[np.float64],

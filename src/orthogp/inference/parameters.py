@@ -110,6 +110,15 @@ class PriorJacobian(NamedTuple):
     variance_jacobian: NDArray[np.float64]
 
 
+def overflows(kernel: Kernel) -> KernelError:
+    """Return the error of a kernel that is not finite, or whose derivatives are not."""
+    return KernelError(
+        f"The values of {type(kernel).__name__} or their derivatives with respect to its "
+        "parameters are not finite at all lags and frequencies: write it so that nothing "
+        "overflows, such as 2 exp(-x)/(1 + exp(-2x)) in place of 1/cosh(x)."
+    )
+
+
 def masses_and_jacobian(
     log_parameters: NDArray[np.float64],
     kernel: Kernel,
@@ -127,11 +136,7 @@ def masses_and_jacobian(
     jacobian = np.concatenate([np.asarray(jacobians[0]) for _, jacobians in blocks])
     (_, variance), (_, variance_jacobian) = blocks[0]
     if np.isfinite(masses).all() and not np.isfinite(jacobian).all():
-        raise KernelError(
-            f"The derivatives of {type(kernel).__name__} with respect to its parameters are not "
-            "finite at all lags and frequencies: write it so that nothing overflows, such as "
-            "2 exp(-x)/(1 + exp(-2x)) in place of 1/cosh(x)."
-        )
+        raise overflows(kernel)
     size = len(indices)
     return PriorJacobian(
         masses[:size], jacobian[:size], float(variance), np.asarray(variance_jacobian)

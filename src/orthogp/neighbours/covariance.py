@@ -23,7 +23,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import NDArray
 
-from orthogp.inference.parameters import Slot, learned_slots, pack, unpack
+from orthogp.inference.parameters import Slot, learned_slots, overflows, pack, unpack
 from orthogp.kernels import Kernel, On, Sum
 from orthogp.kernels.stationary import Radial
 from orthogp.precision import AnyArray, in_double
@@ -81,7 +81,24 @@ def cross_covariances(kernel: Kernel, A: Array, B: Array) -> Array:
 
 
 def covariances_and_pull(kernel: Kernel, X: Array) -> Covariances:
-    """Return the covariance matrices of sets of rows X (c, m, d), with their derivatives."""
+    """Return the covariance matrices of sets of rows X (c, m, d), with their derivatives.
+
+    A kernel that overflows is a `KernelError`.
+    """
+    found = _covariances_and_pull(kernel, X)
+    if not np.isfinite(found.values).all():
+        raise overflows(kernel)
+
+    def pull(G: Array) -> Array:
+        pulled = found.pull(G)
+        if not np.isfinite(pulled).all() and np.isfinite(G).all():
+            raise overflows(kernel)
+        return pulled
+
+    return Covariances(found.values, pull)
+
+
+def _covariances_and_pull(kernel: Kernel, X: Array) -> Covariances:
     slots = learned_slots(kernel)
     terms = _radial_terms(kernel, tuple(range(X.shape[2])))
     if terms is None:
