@@ -186,14 +186,32 @@ def test_single_circle_is_the_dense_process_of_the_wrapped_kernel():
     np.testing.assert_allclose(own.predict(at + 240), expected, atol=1e-8)
 
 
-@pytest.mark.parametrize("name", ["matern32", "additive-matern32"])
-def test_names_put_one_kernel_on_each_column(name):
+@pytest.mark.parametrize(("name", "solver"), [("matern32", "dense"), ("additive-matern32", "auto")])
+def test_names_put_one_kernel_on_each_column(name, solver):
     columns = X[:, :4] if name == "matern32" else X[:, :2]
-    own = GPRegressor(name, max_features=60, max_seconds=5).fit(columns, Y)
+    own = GPRegressor(name, max_features=60, max_seconds=5, solver=solver).fit(columns, Y)
     assert len(own.components()) == columns.shape[1]
     assert "additive, one matern32 kernel on each column" in own.summary()
     assert ("more than three cannot act jointly" in own.summary()) == (name == "matern32")
     assert clone(own).kernel == name
+
+
+@pytest.mark.parametrize("engine", ["exact", "additive"])
+def test_a_plain_name_on_many_columns_is_tried_jointly_and_as_a_sum(engine):
+    rng = np.random.default_rng(0)
+    inputs = rng.uniform(-1, 1, (300, 4))
+    if engine == "exact":
+        targets = np.sin(3 * inputs[:, 0] * inputs[:, 1]) + inputs[:, 2] * inputs[:, 3]
+    else:
+        targets = np.sin(3 * inputs).sum(axis=1)
+    targets = targets + 0.1 * rng.standard_normal(300)
+    own = GPRegressor("rbf", max_features=60).fit(inputs, targets)
+    assert own.engine_ == engine
+    scores = {trial.engine: trial.score for trial in own.trials_}
+    assert scores.keys() == {"exact", "additive"}
+    assert max(scores, key=scores.__getitem__) == engine
+    assert "tried: engine, log p(y) per row, seconds" in own.summary()
+    assert "cannot act jointly" not in own.summary()
 
 
 def test_adding_and_removing_rows():

@@ -128,13 +128,20 @@ def test_an_unfitted_model_is_shown_as_scikit_learn_does(kind: Any) -> None:
     assert "<td" not in html.split("sk-", 1)[0]
 
 
-def test_a_fitted_regressor_shows_what_it_has_learned_above_its_parameters() -> None:
-    model, _, _ = fit_curve()
+@pytest.mark.parametrize(
+    ("solver", "own"),
+    [("auto", ("exact: all rows", "not needed")), ("dense", ("dense lattice", "elbo", "nats"))],
+)
+def test_a_fitted_regressor_shows_what_it_has_learned_above_its_parameters(
+    solver: str, own: tuple[str, ...]
+) -> None:
+    model, _, _ = fit_curve(solver=solver)
     html = shown(model)
     table, rest = html.split("</table>", 1)
     assert "sk-" in rest
-    for wanted in ("kernel", "RBF(", "noise", "0.2", "features", "certificate", "nats", "seconds"):
+    for wanted in ("kernel", "RBF(", "noise", "0.2", "engine", "certificate", "seconds", *own):
         assert wanted in table
+    assert (f"M = {model.num_features_}" in table) == (solver == "dense")
     assert model._repr_html_().count("certificate") >= 1
 
 

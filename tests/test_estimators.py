@@ -1,5 +1,6 @@
 """GPRegressor: what users rely on, end to end."""
 
+import contextlib
 import pickle
 
 import numpy as np
@@ -29,6 +30,18 @@ def waves(num_rows, num_dims=1, *, noise=0.1, seed=0):
 def fitted():
     X, y, f = waves(600)
     return X, y, f, GPRegressor("rbf").fit(X, y)
+
+
+@pytest.fixture(scope="module")
+def on_lattice(fitted):
+    """The model of the same rows by features, which covers a domain."""
+    X, y, f, _ = fitted
+    return X, y, f, GPRegressor("rbf", solver="dense").fit(X, y)
+
+
+@pytest.fixture(scope="module", params=["exact", "dense"])
+def either(request, fitted, on_lattice):
+    return fitted if request.param == "exact" else on_lattice
 
 
 # ---------------------------------------------------------------------- agreement with the exact GP
@@ -126,12 +139,15 @@ def test_learning_finds_the_optimum_of_the_exact_marginal_likelihood():
     assert model.elbo_ == pytest.approx(exact.log_marginal_likelihood_value_, abs=0.01)
 
 
-def test_linear_mean_takes_up_a_trend():
+@pytest.mark.parametrize("solver", ["auto", "dense"])
+def test_linear_mean_takes_up_a_trend(solver):
     X, y, f = waves(400)
     trend = 50 + 30 * X[:, 0]
-    model = GPRegressor("matern52", mean="linear").fit(X, y + trend)
+    model = GPRegressor("matern52", mean="linear", solver=solver).fit(X, y + trend)
     assert np.sqrt(np.mean((model.predict(X) - f - trend) ** 2)) < 0.05
-    with pytest.warns(OutOfDomainWarning):
+    # Rows that are kept can be asked about any point; a lattice ends somewhere.
+    warned = contextlib.nullcontext() if solver == "auto" else pytest.warns(OutOfDomainWarning)
+    with warned:
         far = model.predict(np.array([[100.0], [101.0]]))
     assert far[1] - far[0] == pytest.approx(30, abs=6)
 
@@ -168,10 +184,13 @@ def test_one_number_of_features_is_used_when_asked():
     assert "51 features asked for" in model.status_
 
 
-def test_max_seconds_stops_learning():
+@pytest.mark.parametrize("solver", ["auto", "dense", "neighbours"])
+def test_max_seconds_stops_learning(solver):
     X, y, _ = waves(500, 2)
-    model = GPRegressor("matern32", max_seconds=1e-3).fit(X, y)
-    assert model.features_.num_features < 2000
+    model = GPRegressor("matern32", max_seconds=1e-3, solver=solver).fit(X, y)
+    if solver == "dense":
+        assert model.features_.num_features < 2000
+    assert "raise max_seconds to go on" in model.status_
     assert np.isfinite(model.elbo_)
 
 
@@ -223,8 +242,8 @@ def test_adding_then_forgetting_rows_restores_the_model(learn):
     np.testing.assert_allclose(after[1], before[1], atol=tolerance)
 
 
-def test_failed_partial_fit_leaves_the_model_as_it_was(fitted):
-    model = fitted[3]
+def test_failed_partial_fit_leaves_the_model_as_it_was(either):
+    model = either[3]
     model = pickle.loads(pickle.dumps(model))
     X_new = np.linspace(0, 1, 20)[:, None]
     before, statistics = model.predict(X_new), model.statistics_
@@ -232,9 +251,11 @@ def test_failed_partial_fit_leaves_the_model_as_it_was(fitted):
         (np.array([[0.5], [np.nan]]), [1.0, 2.0]),
         (np.array([[0.5], [0.6]]), [1.0, np.inf]),
         (np.array([[0.5, 0.5]]), [1.0]),
-        (np.array([[1e6], [0.5]]), [1.0, 2.0]),
         (np.array([[0.5], [0.6]]), [[1.0, 2.0], [3.0, 4.0]]),
     ]
+    if model.engine_ == "dense":
+        # Beyond the lattice.
+        bad.append((np.array([[1e6], [0.5]]), [1.0, 2.0]))
     for X_bad, y_bad in bad:
         with pytest.raises(ValueError, match=r"\w"):
             model.partial_fit(X_bad, y_bad)
@@ -242,15 +263,20 @@ def test_failed_partial_fit_leaves_the_model_as_it_was(fitted):
     assert model.statistics_ is statistics
 
 
-def test_weights_that_repeat_rows_equal_repeated_rows():
+# An exact search ends where a step promises less than 1e-4 nats, a hundredth of a posterior sd.
+@pytest.mark.parametrize(
+    ("solver", "learn", "tolerance"),
+    [("dense", True, 1e-5), ("exact", True, 2e-4), ("exact", False, 1e-9)],
+)
+def test_weights_that_repeat_rows_equal_repeated_rows(solver, learn, tolerance):
     X, y, _ = waves(200)
     weights = np.random.default_rng(0).integers(0, 4, 200)
-    weighted = GPRegressor("rbf", domain=(0, 1)).fit(X, y, sample_weight=weights)
-    repeated = GPRegressor("rbf", domain=(0, 1)).fit(
-        np.repeat(X, weights, axis=0), np.repeat(y, weights)
-    )
+    kernel = "rbf" if learn else RBF(1.0, 0.2)
+    model = GPRegressor(kernel, noise_variance=0.01, learn=learn, domain=(0, 1), solver=solver)
+    weighted = clone(model).fit(X, y, sample_weight=weights)
+    repeated = clone(model).fit(np.repeat(X, weights, axis=0), np.repeat(y, weights))
     X_new = np.linspace(0, 1, 20)[:, None]
-    np.testing.assert_allclose(weighted.predict(X_new), repeated.predict(X_new), atol=1e-5)
+    np.testing.assert_allclose(weighted.predict(X_new), repeated.predict(X_new), atol=tolerance)
     assert weighted.elbo_ == pytest.approx(repeated.elbo_, abs=1e-3)
 
 
@@ -314,11 +340,14 @@ def test_noise_is_included_when_asked(fitted):
     assert np.sqrt(np.mean((mean - f) ** 2)) < 0.03
 
 
-def test_draws_agree_with_themselves_and_with_the_posterior(fitted):
-    model = fitted[3]
+def test_draws_agree_with_themselves_and_with_the_posterior(either):
+    model = either[3]
     functions = model.draw_functions(3, random_state=1)
     X_new = np.linspace(0, 1, 40)[:, None]
-    np.testing.assert_allclose(functions(X_new)[::2], functions(X_new[::2]), atol=1e-9)
+    np.testing.assert_array_equal(functions(X_new), functions(X_new))
+    if model.engine_ == "dense":
+        # Features draw functions; rows draw values, jointly at the points asked for.
+        np.testing.assert_allclose(functions(X_new)[::2], functions(X_new[::2]), atol=1e-9)
     np.testing.assert_array_equal(
         model.sample_y(X_new, 2, random_state=3), model.sample_y(X_new, 2, random_state=3)
     )
@@ -342,8 +371,8 @@ def test_derivative_and_integral_are_in_the_units_of_the_data(fitted):
     assert 0 < area_std[0] < 0.05
 
 
-def test_beyond_the_covered_domain_the_prediction_is_the_prior_with_one_warning(fitted):
-    model = fitted[3]
+def test_beyond_the_covered_domain_the_prediction_is_the_prior_with_one_warning(on_lattice):
+    model = on_lattice[3]
     with pytest.warns(OutOfDomainWarning, match="2 of 3 points") as caught:
         mean, std = model.predict([[0.5], [40.0], [-50.0]], return_std=True)
     assert len(caught) == 1
@@ -355,13 +384,21 @@ def test_beyond_the_covered_domain_the_prediction_is_the_prior_with_one_warning(
     assert std[0] < 0.1 * std[1]
 
 
-def test_prediction_joins_the_prior_smoothly_at_the_edge_of_the_covered_domain(fitted):
-    model = fitted[3]
+def test_prediction_joins_the_prior_smoothly_at_the_edge_of_the_covered_domain(on_lattice):
+    model = on_lattice[3]
     edge = model.domain_.upper[0]
     inside = model.predict([[edge - 1e-9]])
     with pytest.warns(OutOfDomainWarning):
         outside = model.predict([[edge + 1e-9]])
     assert abs(inside[0] - outside[0]) < 0.02 * np.sqrt(float(model.kernel_.variance))
+
+
+def test_an_exact_model_returns_to_the_prior_far_from_the_rows_without_a_warning(fitted):
+    model = fitted[3]
+    mean, std = model.predict([[0.5], [40.0], [-50.0]], return_std=True)
+    assert mean[1] == pytest.approx(mean[2], rel=1e-9)
+    assert std[1] ** 2 >= float(model.kernel_.variance)
+    assert std[0] < 0.1 * std[1]
 
 
 def test_domain_extends_the_covered_region():
@@ -379,11 +416,12 @@ def test_variances_are_never_negative_even_without_noise():
     assert np.all(np.isfinite(std))
 
 
-def test_kernel_on_some_columns_ignores_the_others():
+@pytest.mark.parametrize("solver", ["exact", "dense", "neighbours"])
+def test_kernel_on_some_columns_ignores_the_others(solver):
     X, y, _ = waves(300, 2)
     rng = np.random.default_rng(1)
     wide = np.column_stack([rng.standard_normal((300, 2)), X[:, 0], np.ones(300), X[:, 1]])
-    options = {"learn": False, "noise_variance": 0.01}
+    options = {"learn": False, "noise_variance": 0.01, "solver": solver}
     narrow = GPRegressor(RBF(1.0, 0.3).on(0) + RBF(1.0, 0.4).on(1), **options).fit(X, y)
     model = GPRegressor(RBF(1.0, 0.3).on(2) + RBF(1.0, 0.4).on(4), **options).fit(wide, y)
     np.testing.assert_array_equal(model.columns_, [2, 4])
@@ -393,6 +431,8 @@ def test_kernel_on_some_columns_ignores_the_others():
     assert "on column 4" in model.summary()
     model.partial_fit(wide, y)
     assert model.statistics_.rows == 600
+    narrow.partial_fit(X, y)
+    np.testing.assert_allclose(model.predict(wide), narrow.predict(X), atol=1e-9)
 
 
 # ---------------------------------------------------------------------- around scikit-learn
@@ -435,9 +475,22 @@ def test_works_in_pipelines_grid_searches_and_clones():
     assert not hasattr(copy, "posterior_")
 
 
-def test_pickled_model_predicts_the_same(fitted):
-    X, _, _, model = fitted
+def test_pickled_model_predicts_the_same(either):
+    X, _, _, model = either
     restored = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(restored.predict(X), model.predict(X))
+
+
+@pytest.mark.parametrize("solver", ["exact", "neighbours"])
+def test_pickled_models_that_keep_their_rows_predict_the_same_and_go_on(solver):
+    X, y, _ = waves(200, 3)
+    kernel = RBF(1.0, 0.3).on(0) * QuasiPeriodic().on(2)
+    model = GPRegressor(kernel, noise_variance=0.01, learn=False, solver=solver).fit(X, y)
+    restored = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(restored.predict(X), model.predict(X))
+    more, targets, _ = waves(50, 3, seed=1)
+    for own in (model, restored):
+        own.partial_fit(more, targets)
     np.testing.assert_array_equal(restored.predict(X), model.predict(X))
 
 
@@ -452,14 +505,16 @@ def test_scikit_learn_kernels_set_noise_and_fixed_parameters():
     assert float(fixed.kernel_.variance) == pytest.approx(2.0)
 
 
-def test_summary_names_all_that_was_promised(fitted):
-    text = fitted[3].summary()
+def test_summary_names_all_that_was_promised(either):
+    model = either[3]
+    text = model.summary()
+    own = {"dense": ("M = ", "elbo", "dense lattice"), "exact": ("exact: all rows", "is exact")}
     for word in (
+        *own[model.engine_],
         "RBF",
         "lengthscale",
         "noise",
-        "M = ",
-        "elbo",
+        "log p(y)",
         "certificate",
         "seconds",
         "600 rows",
@@ -489,5 +544,5 @@ def test_a_lattice_without_more_modes_ends_the_growth_of_features():
     rng = np.random.default_rng(6)
     X = rng.uniform(0, 1, (500, 2))
     y = np.sin(9 * X[:, 0]) + rng.standard_normal(500)
-    model = GPRegressor("matern32", noise_variance=0.01, learn=False).fit(X, y)
+    model = GPRegressor("matern32", noise_variance=0.01, learn=False, solver="dense").fit(X, y)
     assert 500 < model.num_features_ <= 2000

@@ -266,12 +266,20 @@ def test_the_numbers_are_those_of_the_model_and_its_diagnostics() -> None:
     assert isinstance(found, RegressionDiagnostics)
     page = read(checked_page("curve"))
     assert f"{model.elbo_:,.3f}" in page.words["certificate"]
-    assert f"{model.upper_bound_:,.3f}" in page.words["certificate"]
-    assert "Certified." in page.words["certificate"]
+    assert "Exact." in page.words["certificate"]
     assert f"{100 * found.covered(0.95):.1f} %" in page.words["calibration"]
     assert f"{found.rmse[0]:.4g}" in page.words["calibration"]
     assert "GPRegressor.load" in page.words["load"]
     assert "orthogp predict" in page.words["load"]
+
+
+def test_a_model_with_enough_features_is_called_certified() -> None:
+    model, _, _ = fit_curve(solver="dense")
+    assert model.certificate_.holds
+    section = certificate_section(model).body
+    assert "Certified." in section
+    assert f"{model.elbo_:,.3f}" in section
+    assert f"{model.upper_bound_:,.3f}" in section
 
 
 def test_a_model_with_too_few_features_is_not_called_certified() -> None:
