@@ -7,6 +7,7 @@ import shlex
 import warnings
 from pathlib import Path
 
+import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import pytest
@@ -15,7 +16,7 @@ from click.testing import CliRunner
 from orthogp import GPClassifier, GPRegressor, OrthogpError, OutOfDomainWarning
 from orthogp.cli import main
 from orthogp.features import Trig
-from orthogp.kernels import RBF, QuasiPeriodic, additive
+from orthogp.kernels import RBF, Kernel, QuasiPeriodic, additive
 
 ROOT = Path(__file__).parents[1]
 
@@ -93,6 +94,23 @@ NOISE = 0.1 * np.random.default_rng(1).standard_normal(300)
 RBF_FIT = {"kernel": "rbf"}
 
 
+class Steep(Kernel):
+    """1/cosh, written so that its derivative overflows."""
+
+    variance: np.ndarray
+    lengthscale: np.ndarray
+
+    def k(self, lag):
+        return self.variance / jnp.cosh(lag[0] / self.lengthscale)
+
+    def spectral_density(self, omega):
+        half = jnp.pi * self.lengthscale / 2
+        return self.variance * half / jnp.pi / jnp.cosh(half * omega[0])
+
+    def prior_variance(self):
+        return jnp.asarray(self.variance)
+
+
 def fitted(**parameters):
     return GPRegressor(**{**RBF_FIT, **parameters}).fit(X, y)
 
@@ -164,7 +182,31 @@ PROVOKED = {
     ),
     "noise": (
         lambda: fitted(noise_variance=1e-30, learn=False),
+        "for double precision: use a larger noise_variance.",
+    ),
+    "lattice noise": (
+        lambda: fitted(noise_variance=1e-30, learn=False, solver="dense"),
         "for double precision: use a larger noise_variance or fewer features.",
+    ),
+    "overflow": (
+        lambda: GPRegressor(Steep(variance=np.ones(()), lengthscale=np.full((), 1e-3))).fit(X, y),
+        "of Steep or their derivatives with respect to its parameters are not finite at all lags",
+    ),
+    "never fitted": (
+        lambda: fitted().forget(X[:20], y[:20] + 1),
+        "20 of 20 rows are not among those that were fitted: forget takes out rows with the same",
+    ),
+    "never summed": (
+        lambda: fitted(solver="dense").forget(X[:5] + 0.01, y[:5]),
+        "Only rows that were fitted can be forgotten, but row",
+    ),
+    "integral": (
+        lambda: fitted(solver="neighbours").predict_integral([[0.0]], [[1.0]]),
+        'Integrals need a lattice: fit with solver="dense" or solver="iterative".',
+    ),
+    "covariances": (
+        lambda: fitted(solver="neighbours").predict(np.linspace(0, 9, 5001)[:, None], False, True),
+        "Covariances are formed between up to 5000 points, got 5001: ask for return_std, or for",
     ),
     "family": (lambda: fitted(features="fourier"), "features must be one of auto, lattice, trig,"),
     "eigenfunction": (
@@ -177,7 +219,7 @@ PROVOKED = {
     ),
     "exact": (
         lambda: GPRegressor(features="exact").fit(*rows(6000)),
-        'features="exact" takes up to 5000 rows, got 6000: use features="auto".',
+        'An exact fit takes up to 5000 rows, got 6000: use solver="auto" and features="auto".',
     ),
     "twice": (
         lambda: fitted(features=Trig(21), num_features=11),
@@ -187,7 +229,10 @@ PROVOKED = {
     "foreign": (foreign, "t.txt is not a file that orthogp wrote: give one made by save, or by"),
     "kind": (other_kind, "m.orthogp holds a GPRegressor, but a GPClassifier is wanted:"),
     "lattices": (
-        lambda: fitted().statistics_ + GPRegressor("rbf").fit(2 * X, y).statistics_,
+        lambda: (
+            fitted(solver="dense").statistics_
+            + GPRegressor("rbf", solver="dense").fit(2 * X, y).statistics_
+        ),
         "Statistics combine on one lattice only, got",
     ),
     "derivative": (
@@ -249,16 +294,25 @@ PROVOKED = {
 WARNED = {
     "column": (lambda: fitted_to(np.c_[X, np.ones(300)], y), "is constant and says nothing about"),
     "target": (lambda: fitted_to(X, np.ones(300)), "y is constant: there is nothing to learn,"),
-    "outside": (lambda: fitted().predict([[50.0]]), "there the prediction is the prior. Fit with"),
+    "outside": (
+        lambda: fitted(solver="dense").predict([[50.0]]),
+        "there the prediction is the prior. Fit with",
+    ),
 }
+LATTICE = {"solver": "dense"}
 STATUS = {
-    "late": ({"kernel": "matern12", "max_seconds": 1e-3}, y, "raise max_seconds to go on."),
+    "late": ({"max_seconds": 1e-3}, y, "The time ran out: raise max_seconds to go on learning."),
+    "late lattice": (
+        {"kernel": "matern12", "max_seconds": 1e-3, **LATTICE},
+        y,
+        "raise max_seconds to go on.",
+    ),
     "few": ({"kernel": "matern12", "num_features": 21}, y, "features asked for leave a gap of"),
-    "floor": ({}, np.sin(X[:, 0]), "ended at the smallest that double precision resolves."),
-    "beyond": ({}, np.sin(X[:, 0]), "from frequencies beyond the statistics' lattice:"),
-    "line": ({}, X[:, 0] + NOISE, "ended at the longest that the covered domain holds:"),
+    "floor": (LATTICE, np.sin(X[:, 0]), "ended at the smallest that double precision resolves."),
+    "beyond": (LATTICE, np.sin(X[:, 0]), "from frequencies beyond the statistics' lattice:"),
+    "line": (LATTICE, X[:, 0] + NOISE, "ended at the longest that the covered domain holds:"),
     "limit": (
-        {"kernel": QuasiPeriodic(lengthscale=100, period=1.0)},
+        {"kernel": QuasiPeriodic(lengthscale=100, period=1.0), **LATTICE},
         y,
         "ended at a limit: the data ask for a simpler kernel.",
     ),

@@ -50,9 +50,7 @@ def test_merging_equal_inputs_leaves_the_likelihood_as_it_is(repeats: bool) -> N
 
     if repeats:
         every = np.repeat(np.arange(40), weights.astype(int))
-        expected = dense(
-            X[every], y[every], np.full(len(every), noise)
-        )
+        expected = dense(X[every], y[every], np.full(len(every), noise))
     else:
         expected = dense(X, y, noise / weights)
     found = dense(merged.X, merged.y, noise / merged.weights) + merged.beside(noise)[0]

@@ -18,6 +18,7 @@ KINDS = (
     "families",
     "points",
     "exact",
+    "neighbours",
     "iterative",
     "classifier",
     "additive_classifier",
@@ -74,6 +75,12 @@ def exact() -> GPRegressor:
     X, y = rows(1, 30)
     with small_lattices():
         return GPRegressor(RBF(), features="exact", learn=False, n_jobs=1).fit(X, y)
+
+
+def neighbours() -> GPRegressor:
+    X, y = rows(2, 60)
+    settings = {"noise_variance": 0.02, "learn": False, "solver": "neighbours", "mean": "linear"}
+    return GPRegressor(RBF(1.0, [1.0, 2.0]), n_jobs=1, **settings).fit(X, y)
 
 
 def iterative() -> GPRegressor:

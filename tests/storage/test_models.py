@@ -28,7 +28,7 @@ from orthogp.storage import load_model, posteriors, read_header, save_model
 from tests.storage import small_models
 from tests.storage.small_models import POINTS, rows, small_lattices
 
-REGRESSORS = ["regressor", "additive", "families", "points", "exact", "iterative"]
+REGRESSORS = ["regressor", "additive", "families", "points", "exact", "neighbours", "iterative"]
 
 
 @pytest.fixture(scope="module")

@@ -116,6 +116,64 @@ def test_a_file_cannot_ask_for_more_threads_than_there_are_cores(model, tmp_path
     )
 
 
+def few_rows(fit):
+    sketch = fit["sketch"]
+    sketch |= {name: sketch[name][:1] for name in ("X", "y", "weights")}
+
+
+def no_weight(fit):
+    fit["sketch"]["weights"] = np.zeros(len(fit["sketch"]["weights"]))
+
+
+def another_length(fit):
+    fit["sketch"]["y"] = fit["sketch"]["y"][:-1]
+
+
+def another_engine(fit):
+    fit["engine"] = "dense"
+
+
+def an_engine_unheard_of(fit):
+    fit["trials"][0]["engine"] = "quantum"
+
+
+def no_neighbours(fit):
+    fit["posterior"]["num_neighbours"] = 0
+
+
+def sums_in_place_of_rows(fit):
+    fit["sketch"] = models._regressor_content(small_models.regressor())["sketch"]
+    fit["columns"] = [0]
+    fit["domain"] = {"lower": [0.0], "upper": [6.0]}
+    fit["posterior"]["kernel"]["lengthscale"] = [1.0]
+
+
+REFUSED_ROWS = [
+    ("exact", few_rows, "at least two rows of positive weight"),
+    ("exact", no_weight, "at least two rows of positive weight"),
+    ("exact", another_length, "sketch.y"),
+    ("exact", another_engine, "must be exact"),
+    ("exact", an_engine_unheard_of, "engine"),
+    ("neighbours", few_rows, "at least two rows of positive weight"),
+    ("neighbours", another_engine, "must be neighbours"),
+    ("neighbours", no_neighbours, "num_neighbours"),
+    ("neighbours", sums_in_place_of_rows, "needs the rows"),
+]
+
+
+@pytest.mark.parametrize(("kind", "change", "said"), REFUSED_ROWS)
+def test_models_that_keep_their_rows_are_checked(kind, change, said, tmp_path):
+    own = getattr(small_models, kind)()
+    content = {"fit": models._regressor_content(own), "settings": {"kernel": "rbf"}}
+    content["num_columns"] = own.n_features_in_
+    write_file(tmp_path / "m.orthogp", "GPRegressor", content)
+    GPRegressor.load(tmp_path / "m.orthogp")
+    change(content["fit"])
+    write_file(tmp_path / "m.orthogp", "GPRegressor", content)
+    with pytest.raises(FileError, match=said):
+        GPRegressor.load(tmp_path / "m.orthogp")
+
+
 def test_threads_are_counted_as_elsewhere_in_python():
     cores = available_threads()
     assert available_threads(1) == 1

@@ -157,7 +157,12 @@ def _engine(record: Record, model: Any) -> tuple[str, tuple[Trial, ...]]:
         score = np.nan if own.value("score") is None else own.number("score")
         seconds = own.number("seconds", least=0.0)
         trials.append(Trial(own.text("engine", ENGINES), score, seconds, own.text("remark")))
-    return record.text("engine", ENGINES), tuple(trials)
+    engine = record.text("engine", ENGINES)
+    for name, kind in (("exact", ExactPosterior), ("neighbours", NeighbourPosterior)):
+        if (engine == name) != isinstance(model.posterior_, kind):
+            wanted = f"be {name}" if engine != name else f"not be {name}"
+            record.fail(f"must {wanted}, by its posterior", "engine")
+    return engine, tuple(trials)
 
 
 def _read_regressor(record: Record, model: Any) -> None:
