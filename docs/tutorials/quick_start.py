@@ -36,9 +36,10 @@ print(model.summary())
 
 # %% [markdown]
 # Line by line: the learned *kernel* says that the curve varies by about √variance and bends within
-# a lengthscale; the *noise* has a standard deviation near the true 0.2; the *features* are what
-# the model is made of, cosines and sines here, as many as were needed; *covers* is the range in
-# which predictions mean something. The first fit of a process takes a few seconds longer, for
+# a lengthscale; the *noise* has a standard deviation near the true 0.2; the *engine* is the way
+# to compute it that suits these rows (up to 2000 it would be the exact one); the *features* are
+# what the model is made of, cosines and sines here, as many as were needed; *covers* is the range
+# in which predictions mean something. The first fit of a process takes a few seconds longer, for
 # compiling.
 #
 # ## Predict, with bands
