@@ -35,9 +35,10 @@ class GPRegressor(
 ):
     """Gaussian process regression for any number of rows.
 
-    One to three input columns act jointly; more add up, f(x) = Σ_j f_j(x_{columns_j}). One pass
-    over the rows gives sums on frequency lattices (`FourierStatistics`, for additive models
-    `AdditiveStatistics`); learning and prediction see only those.
+    Up to 2000 rows the process is exact. Of more, one pass gives sums on a frequency lattice
+    (`FourierStatistics`; a lattice for each term of additive models), which is all that learning
+    and prediction see; where no lattice resolves what the rows show, or more than three columns
+    act jointly, each row is given its nearest. See `engine_`.
 
     Parameters
     ----------
@@ -45,11 +46,12 @@ class GPRegressor(
         A name ("rbf", "matern", "matern12", "matern32", "matern52", "rational-quadratic",
         "quasi-periodic") starts from values read off the data, with one lengthscale per column. A
         kernel object starts from its own values, in the units of X and y; made by `.on(columns)`,
-        it may leave columns of X unused. A name after "additive-", or any name with more than three
-        columns, means one kernel on each column; sums such as `Matern32().on(0) + RBF().on(1, 2)`
-        may act on any number of columns, up to three in each term.
+        it may leave columns of X unused. A name after "additive-" means one kernel on each column,
+        f(x) = Σ_j f_j(x_j); of any other name with more than three columns both that and one kernel
+        on all of them are tried. Sums such as `Matern32().on(0) + RBF().on(1, 2)` may act on any
+        number of columns, up to three in each term.
     features : str or Features, default "auto"
-        The family of inducing features: "lattice" (which is "auto"), "trig", "hermite",
+        "auto" leaves it to `solver`. A family of inducing features: "lattice", "trig", "hermite",
         "legendre", "chebyshev", "box", "eigenfunction", "variational-fourier", "harmonic",
         "random-fourier", "inducing-points", "exact" (no features, for up to some thousand rows),
         or an object of `orthogp.features`; see docs/families.md.
@@ -71,9 +73,11 @@ class GPRegressor(
         The largest relative error of the periodic prior over the data.
     max_features : int
         The largest feature set of the dense solver for "auto"; time grows with its cube.
-    solver : {"auto", "dense", "iterative"}, default "auto"
-        The iterative solver takes up to millions of lattice features; "auto" turns to it if the
-        data ask for more than `max_features` and there are some thousand rows.
+    solver : {"auto", "exact", "dense", "iterative", "neighbours"}, default "auto"
+        "exact" takes up to 5000 rows; "dense" up to `max_features` lattice features, with a
+        certificate; "iterative" up to millions of them; "neighbours" any number of rows and
+        columns. "auto" takes the first for up to 2000 rows, the second where it resolves the data,
+        and else what predicts hidden rows best.
     max_seconds : float, optional
         Stop learning after that long; with very many features, early enough for the rest to be
         done by then, and with no more of them than that allows.
@@ -95,12 +99,18 @@ class GPRegressor(
         Lower (Titsias) and upper bound on log p(y).
     certificate_ : Certificate
         What their gap implies.
-    statistics_ : FourierStatistics
-        The sums of all rows seen, of y less `target_shift_`.
+    engine_ : str
+        What the model was fitted with: "exact", "dense", "iterative", "additive", "neighbours", or
+        "features" for a family but the lattice.
+    trials_ : tuple of Trial
+        The engines that were tried, with their scores.
+    statistics_ : FourierStatistics, AdditiveStatistics or RowTotals
+        The sums of all rows seen, of y less `target_shift_`; totals if the rows are kept (exact,
+        neighbours).
     posterior_ : Posterior
         In standardised units: y = target_offset_ + target_scale_ · f.
     features_ : Features or None
-        The features in place, (`None` if the posterior is exact), and `num_features_` of them.
+        The features in place, and `num_features_` of them; `None` if the rows are kept.
     domain_ : Domain
         Where predictions are the posterior's.
     status_ : str
