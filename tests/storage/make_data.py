@@ -1,7 +1,7 @@
 """Writes the files in tests/storage/data, and what was predicted from them, for version 1.
 
-Run once for each version of the format, by `python -m tests.storage.make_data`; the files of older
-versions stay as they are, and must stay readable.
+Run for each version of the format and for each new kind of model, by
+`python -m tests.storage.make_data`; files that are there stay as they are, and must stay readable.
 """
 
 import json
@@ -36,12 +36,22 @@ def small_statistics() -> FourierStatistics:
 
 
 def main() -> None:
-    said: dict[str, Any] = {}
+    noted = DATA / f"expected-{VERSION}.json"
+    said: dict[str, Any] = json.loads(noted.read_text("utf-8")) if noted.exists() else {}
     for name in small_models.KINDS:
+        if name in said:
+            continue
         model = getattr(small_models, name)()
         model.about_ = {"made by": "tests/storage/make_data.py", "columns": ["x", "y"]}
         model.save(DATA / f"{name}-{VERSION}.orthogp")
         said[name] = expected(model)
+    if "sketch" not in said:
+        write_sums(said)
+    noted.write_text(json.dumps(said, indent=1) + "\n", "utf-8")
+
+
+def write_sums(said: dict[str, Any]) -> None:
+    """Write statistics and a sketch, and note what they hold."""
     statistics = small_statistics()
     statistics.save(DATA / f"statistics-{VERSION}.orthogp")
     said["statistics"] = {
@@ -57,7 +67,6 @@ def main() -> None:
         "upper": sketch.extent.upper.tolist(),
         "scale": sketch.units(shared=False).scale.tolist(),
     }
-    (DATA / f"expected-{VERSION}.json").write_text(json.dumps(said, indent=1) + "\n", "utf-8")
 
 
 if __name__ == "__main__":

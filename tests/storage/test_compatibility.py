@@ -88,5 +88,5 @@ def test_the_guide_names_all_kinds_and_forms():
     kinds = {read_header(path).kind for path in DATA.glob("*.orthogp")}
     for kind in (*kinds, "AdditiveStatistics", "StochasticGPRegressor"):
         assert f"`{kind}`" in text
-    for form in ("lattice", "additive", "iterative", "exact", "features"):
+    for form in ("lattice", "additive", "iterative", "exact", "neighbours", "features"):
         assert f"`{form}`" in text
