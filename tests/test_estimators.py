@@ -14,7 +14,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from orthogp import GPRegressor, OutOfDomainWarning
+from orthogp import GPRegressor, InputError, OutOfDomainWarning
 from orthogp.kernels import RBF, Matern12, Matern32, Matern52, QuasiPeriodic
 
 
@@ -261,6 +261,16 @@ def test_failed_partial_fit_leaves_the_model_as_it_was(either):
             model.partial_fit(X_bad, y_bad)
     np.testing.assert_array_equal(model.predict(X_new), before)
     assert model.statistics_ is statistics
+
+
+@pytest.mark.parametrize("solver", ["exact", "neighbours"])
+def test_sums_do_not_serve_engines_that_need_the_rows(on_lattice, solver):
+    X, y, _, model = on_lattice
+    model = pickle.loads(pickle.dumps(model)).set_params(solver=solver)
+    before = model.predict(X)
+    with pytest.raises(InputError, match=f'solver="{solver}" needs all rows at once'):
+        model.partial_fit(X[:5], y[:5])
+    np.testing.assert_array_equal(model.predict(X), before)
 
 
 # An exact search ends where a step promises less than 1e-4 nats, a hundredth of a posterior sd.

@@ -29,6 +29,7 @@ from orthogp.beginnings import (
     choose_model,
     starting_values,
 )
+from orthogp.errors import InputError
 from orthogp.features import Features, resolve_features
 from orthogp.inference.exact_fitting import ExactFitter
 from orthogp.inference.fit import Fit
@@ -446,6 +447,14 @@ def fit_sketch(
         if exact or (estimator.engine_ == "exact" and task.num_rows <= EXACT_ROWS):
             return fit_exact(task, model, previous, sketch)
         return fit_neighbours(task, model, previous, sketch)
+    if estimator.features == "exact" or estimator.solver in ("exact", "neighbours"):
+        # Sums were loaded from a file, or made before the settings were changed.
+        exact = estimator.features == "exact"
+        what = 'features="exact"' if exact else f'solver="{estimator.solver}"'
+        raise InputError(
+            f"{what} needs all rows at once: fit again with all of them, or use "
+            'solver="auto" and features="auto".'
+        )
     start = time.monotonic()
     units = sketch.units(shared=not model.inner.from_name)
     settings = _settings(task, units, model)

@@ -48,6 +48,12 @@ def test_old_models_predict_what_they_predicted(version, name):
     assert model.summary()
 
 
+def test_exact_models_of_files_without_kept_rows_say_what_they_need():
+    model = load_model(DATA / "exact-1.orthogp")
+    with pytest.raises(orthogp.InputError, match="needs all rows at once: fit again with all"):
+        model.partial_fit([[1.0], [2.0]], [0.1, 0.2])
+
+
 def test_old_statistics_hold_what_they_held(version):
     statistics = FourierStatistics.load(DATA / f"statistics-{version}.orthogp")
     then = said(version)["statistics"]
