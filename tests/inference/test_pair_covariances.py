@@ -7,7 +7,17 @@ from orthogp.inference import row_pairs
 from orthogp.inference.pair_covariances import PairKernel
 from orthogp.inference.parameters import pack
 from orthogp.inference.row_pairs import RowPairs
-from orthogp.kernels import RBF, Categorical, Cyclic, Kernel, Matern32, Matern52, RationalQuadratic
+from orthogp.kernels import (
+    RBF,
+    Categorical,
+    Cyclic,
+    Kernel,
+    Matern,
+    Matern12,
+    Matern32,
+    Matern52,
+    RationalQuadratic,
+)
 from tests import oracles
 from tests.oracles import Array
 from tests.problems import Entry, all_entries, covariances, label, make_rows
@@ -18,7 +28,7 @@ def at_pairs(kernel: Kernel, X: Array, **options: bool | int):
     pair_kernel = PairKernel(kernel, X.shape[1])
     vector = pack(kernel, pair_kernel.slots)
     return pairs, pair_kernel.covariances(
-        vector, pairs.count, pairs.squares_of_lags, pairs.lags, **options
+        vector, pairs.count, pairs.squares_of_lags, pairs.lags, pairs.farthest, **options
     )
 
 
@@ -57,7 +67,8 @@ def test_values_are_the_kernel_s(num_dims: int, entry: Entry) -> None:
     X = make_rows(0, 12, num_dims).X
     pairs, found = at_pairs(entry.kernel, X)
     lags = pairs.lags(slice(0, pairs.count)).T
-    np.testing.assert_allclose(found.values, entry.k(lags), rtol=1e-9, atol=1e-12)
+    # What is interpolated is so to 1e-9 of its variance.
+    np.testing.assert_allclose(found.values, entry.k(lags), rtol=1e-9, atol=1e-9)
 
 
 def test_products_periods_and_categories_are_taken_as_well() -> None:
@@ -66,7 +77,41 @@ def test_products_periods_and_categories_are_taken_as_well() -> None:
     kernel = Cyclic(Matern32(0.7, 0.3), 1.5).on(0) * RBF(1.0, 0.4).on(2) + Categorical(3).on(1)
     pairs, found = at_pairs(kernel, X)
     expected = covariances(kernel, pairs.lags(slice(0, pairs.count)).T)
-    np.testing.assert_allclose(found.values, expected, rtol=1e-12)
+    np.testing.assert_allclose(found.values, expected, atol=1e-9)
+
+
+@pytest.mark.parametrize("nu", [0.12, 0.5, 1.5, 2.5, 14.0])
+@pytest.mark.parametrize("lengthscale", [1e-3, 0.4, 1e4])
+def test_tables_hold_from_the_closest_to_the_farthest_rows(nu: float, lengthscale: float) -> None:
+    x = np.array([0.0, 0.0, 1e-7, 1e-4, 0.01, 0.1, 0.3, 1.0])[:, None]
+    kernel = Matern(nu, 1.3, lengthscale)
+    pairs, found = at_pairs(kernel, x)
+    lags = pairs.lags(slice(0, pairs.count)).T
+    np.testing.assert_allclose(found.values, oracles.matern(lags, nu, 1.3, lengthscale), atol=2e-9)
+    assert np.all(np.isfinite(found.by_square))
+    assert found.values[0] == found.values[-1] == pytest.approx(1.3)
+
+
+@pytest.mark.parametrize(
+    "kernel", [Matern(1.7, 1.3, 0.3), Cyclic(Matern12(0.7, 0.2), 0.8), Cyclic(RBF(0.7, 0.3), 0.8)]
+)
+def test_derivatives_of_tables_are_differences(kernel: Kernel) -> None:
+    pairs = RowPairs(np.random.default_rng(0).uniform(0, 2, (9, 1)))
+    pair_kernel = PairKernel(kernel, 1)
+
+    def at(vector: Array):
+        return pair_kernel.covariances(
+            vector, pairs.count, pairs.squares_of_lags, pairs.lags, pairs.farthest
+        )
+
+    vector = pack(kernel, pair_kernel.slots)
+    found = at(vector)
+    expected = oracles.fourth_order_difference(lambda v: at(v).values, vector, 1e-3).T
+    np.testing.assert_allclose(found.by_parameter, expected[pair_kernel.others], atol=1e-6)
+    for row, columns, span in pair_kernel.stretched:
+        T = pairs.squares_of_lags(slice(0, pairs.count))[columns]
+        by_log = -2 * pair_kernel.inverse_squares(vector)[row, columns] * T * found.by_square[row]
+        np.testing.assert_allclose(by_log, expected[span], atol=1e-6)
 
 
 def test_many_columns_and_many_pairs_by_several_threads() -> None:

@@ -379,6 +379,7 @@ def _covariances(
         pairs.count,
         pairs.squares_of_lags,
         pairs.lags,
+        pairs.farthest,
         derivatives=derivatives,
         num_threads=num_threads,
     )

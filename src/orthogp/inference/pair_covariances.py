@@ -5,34 +5,29 @@ squares of all pairs are then one product of matrices, with W_jd = 1/ℓ_jd² fo
 
     S = W T,      T_dp = τ_pd²,      ∂k_p/∂log ℓ_jd = −2 W_jd T_dp ∂k_p/∂s_j
 
-and what is compiled is a function of a few numbers s_j, whatever the number of columns. Primitives
-of other kinds take the lags themselves.
+and what is compiled is a function of a few numbers s_j, whatever the number of columns. Dear
+primitives are interpolated (`profile_tables.py`) and enter by their values, those of other kinds
+take the lags themselves.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
 from numpy.typing import NDArray
 
-from orthogp.inference.parameters import Slot, learned_slots, unpack
+from orthogp.inference.pair_functions import Given, evaluate, split
+from orthogp.inference.parameters import Slot, learned_slots
+from orthogp.inference.profile_tables import Interpolated, ProfileTable, circle_squares, is_dear
 from orthogp.inference.threads import in_threads
-from orthogp.kernels import Kernel
+from orthogp.kernels import Cyclic, Kernel
 from orthogp.kernels.stationary import Radial
-from orthogp.precision import AnyArray
 from orthogp.statistics.nufft import chunks
 
 # Pairs per compiled call: two shapes, so that few rows cost little and little is compiled.
 _FEW_PAIRS, _BLOCK = 2**12, 2**14
-# Up to so many derivatives are taken forwards, which keeps nothing of kernels that are sums over
-# many nodes; backwards scales better.
-_FEW_DERIVATIVES = 3
 
 
 class Covariances(NamedTuple):
@@ -43,6 +38,36 @@ class Covariances(NamedTuple):
     by_parameter: NDArray[np.float64]
     #: In the squares, (m, p).
     by_square: NDArray[np.float64]
+
+
+class _Number(NamedTuple):
+    """What a primitive enters by: a square, or its value at a square.
+
+    Attributes
+    ----------
+    row : int or None
+        The row of W that makes the square, or `None` for a distance around a circle.
+    column, period
+        Of that distance.
+    table : ProfileTable or None
+        Gives the value, if that is the number.
+    places : (q,)
+        Where the vector holds the table's parameters.
+    """
+
+    row: int | None
+    column: int
+    period: float
+    table: ProfileTable | None
+    places: NDArray[np.int64]
+
+    def square(self, T: NDArray[np.float64], S: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the square, given those of the lags and W T."""
+        return circle_squares(T[self.column], self.period) if self.row is None else S[self.row]
+
+    def largest(self, farthest: NDArray[np.float64], W: NDArray[np.float64]) -> float:
+        """Return the largest square, given those of the lags, (d,)."""
+        return self.period**2 / 4 if self.row is None else float(W[self.row] @ farthest)
 
 
 class PairKernel:
@@ -59,46 +84,48 @@ class PairKernel:
         self.kernel = kernel
         self.num_dims = num_dims
         self.slots = learned_slots(kernel)
-        places, radial = [], []
-        for i, (primitive, dims) in enumerate(kernel.primitives()):
-            if isinstance(primitive, Radial):
-                places.append(i)
-                columns = np.arange(num_dims) if dims is None else np.array(dims)
-                radial.append((primitive, columns))
-        # 1/ℓ², where lengthscales are fixed to be used as they are.
-        self._given = np.zeros((len(radial), num_dims))
-        for j, (primitive, columns) in enumerate(radial):
-            self._given[j, columns] = primitive.parameters()["lengthscale"] ** -2.0
-        edges = np.cumsum([0, *(slot.size for slot in self.slots)])
-        spans = [slice(*edges[i : i + 2].tolist()) for i in range(len(self.slots))]
-        stretches = [slot.name == "lengthscale" and slot.primitive in places for slot in self.slots]
-        #: Radial primitives whose lengthscales are learned: which, on which columns, and where the
-        #: vector holds them.
-        self.stretched = [
-            (j, radial[j][1], span)
-            for slot, span, own in zip(self.slots, spans, stretches, strict=True)
-            if own
-            for j in [places.index(slot.primitive)]
-        ]
-        others = [
-            np.arange(s.start, s.stop) for s, own in zip(spans, stretches, strict=True) if not own
-        ]
-        #: Where the vector holds all else.
-        self.others = np.concatenate([np.empty(0, dtype=np.int64), *others])
-        num_primitives = sum(1 for _ in kernel.primitives())
+        edges = np.cumsum([0, *(slot.size for slot in self.slots)]).tolist()
+        spans = {slot: slice(*edges[i : i + 2]) for i, slot in enumerate(self.slots)}
+        #: Radial primitives whose lengthscales are learned: the row of W, their columns, and where
+        #: the vector holds them.
+        self.stretched: list[tuple[int, NDArray[np.int64], slice]] = []
         #: Whether lags themselves are needed, not only their squares.
-        self.needs_lags = len(radial) < num_primitives
-        template = kernel.with_primitives(
-            # Of no use, and with a shape that would be compiled for.
-            primitive.with_parameters(lengthscale=np.ones(()))
-            if isinstance(primitive, Radial)
-            else primitive
-            for primitive, _ in kernel.primitives()
-        )
-        self._arrays, self._form = _split(template)
-        self._other_slots = tuple(
-            slot for slot, own in zip(self.slots, stretches, strict=True) if not own
-        )
+        self.needs_lags = False
+        self._numbers: list[_Number] = []
+        # 1/ℓ² of all radial primitives, to be used as they are where lengthscales are fixed.
+        given = [np.empty((0, num_dims))]
+        template: list[Kernel] = []
+        compiled: list[Slot] = []
+        for i, (primitive, dims) in enumerate(kernel.primitives()):
+            columns = np.arange(num_dims) if dims is None else np.array(dims)
+            own = [slot for slot in self.slots if slot.primitive == i]
+            row, period = None, primitive.period if isinstance(primitive, Cyclic) else 0.0
+            if isinstance(primitive, Radial):
+                row = len(given) - 1
+                given.append(np.zeros((1, num_dims)))
+                given[-1][0, columns] = primitive.parameters()["lengthscale"] ** -2.0
+                lengths = [slot for slot in own if slot.name == "lengthscale"]
+                self.stretched += [(row, columns, spans[slot]) for slot in lengths]
+                own = [slot for slot in own if slot.name != "lengthscale"]
+                # Of no use, and with a shape that would be compiled for.
+                primitive = primitive.with_parameters(lengthscale=np.ones(()))
+            table, places = None, _places(own, spans)
+            if isinstance(primitive, Radial | Cyclic) and is_dear(primitive):
+                table, primitive = ProfileTable(primitive, tuple(own)), Given()
+            else:
+                compiled += own
+            if row is not None or table is not None:
+                self._numbers.append(_Number(row, int(columns[0]), period, table, places))
+            else:
+                self.needs_lags = True
+            template.append(primitive)
+        self._given = np.concatenate(given)
+        self._compiled_slots = tuple(compiled)
+        self._compiled = _places(compiled, spans)
+        tabulated = [own.places for own in self._numbers if own.table is not None]
+        #: Where the vector holds all that is not stretched.
+        self.others = np.concatenate([self._compiled, *tabulated])
+        self._arrays, self._form = split(kernel.with_primitives(iter(template)))
         named = [column for _, dims in kernel.primitives() for column in dims or ()]
         self._width = num_dims if self.needs_lags else 1 + max(named, default=0)
 
@@ -112,6 +139,7 @@ class PairKernel:
         count: int,
         squares_of_lags: Callable[[slice], NDArray[np.float64]],
         lags: Callable[[slice], NDArray[np.float64]],
+        farthest: NDArray[np.float64],
         *,
         derivatives: bool = True,
         num_threads: int = 1,
@@ -124,32 +152,51 @@ class PairKernel:
             The logarithms of the learned parameters.
         squares_of_lags, lags : callable
             Return T or the lags of some of the pairs, (d, c).
+        farthest : (d,)
+            The largest square of a lag in each column.
         """
         W = self.inverse_squares(vector)
-        others = np.ascontiguousarray(vector[self.others])
-        q, m = (len(others), len(W)) if derivatives else (0, 0)
+        parameters = np.ascontiguousarray(vector[self._compiled])
+        tables = [self._interpolated(own, vector, farthest, W) for own in self._numbers]
+        q, m = (len(self.others), len(W)) if derivatives else (0, 0)
         values = np.empty(count)
         by_parameter, by_square = np.empty((q, count)), np.empty((m, count))
         block = _FEW_PAIRS if count <= _FEW_PAIRS else _BLOCK
 
-        def evaluate(part: slice) -> None:
+        def evaluate_part(part: slice) -> None:
             size = part.stop - part.start
-            squares = np.zeros((len(W), block))
-            if len(W):
-                np.matmul(W, squares_of_lags(part), out=squares[:, :size])
+            numbers = np.zeros((len(tables), block))
+            slopes: list[tuple[NDArray[np.float64], NDArray[np.float64]]] = []
+            if tables:
+                T = squares_of_lags(part)
+                S = W @ T
+                for j, (own, table) in enumerate(zip(self._numbers, tables, strict=True)):
+                    found = own.square(T, S)
+                    if table is not None:
+                        found, *slope = table.at(found)
+                        slopes.append((slope[0], slope[1]))
+                    numbers[j, :size] = found
             steps = np.zeros((self._width, block) if self.needs_lags else self._width)
             if self.needs_lags:
                 steps[:, :size] = lags(part)
-            with jax.enable_x64(True):
-                found = _evaluate(
-                    self._form, self._other_slots, self._arrays, others, squares, steps
-                )
-            values[part] = np.asarray(found[0])[:size]
-            if derivatives:
-                by_parameter[:, part] = np.asarray(found[1])[:, :size]
-                by_square[:, part] = np.asarray(found[2])[:, :size]
+            k, by_compiled, by_number = evaluate(
+                self._form, self._compiled_slots, self._arrays, parameters, numbers, steps
+            )
+            values[part] = k[:size]
+            if not derivatives:
+                return
+            done = len(parameters)
+            by_parameter[:done, part] = by_compiled[:, :size]
+            for own, slope in zip(self._numbers, by_number[:, :size], strict=True):
+                if own.table is not None:
+                    inner, by_own_square = slopes.pop(0)
+                    by_parameter[done : done + len(inner), part] = slope * inner
+                    done += len(inner)
+                    slope = slope * by_own_square
+                if own.row is not None:
+                    by_square[own.row, part] = slope
 
-        in_threads(evaluate, list(chunks(count, block)), num_threads)
+        in_threads(evaluate_part, list(chunks(count, block)), num_threads)
         return Covariances(values, by_parameter, by_square)
 
     def between(
@@ -161,8 +208,14 @@ class PairKernel:
             i, j = np.divmod(np.arange(part.start, part.stop), len(B))
             return (A[i] - B[j]).T
 
+        both = np.concatenate([A, B])
         found = self.covariances(
-            vector, len(A) * len(B), lambda part: lags(part) ** 2, lags, derivatives=False
+            vector,
+            len(A) * len(B),
+            lambda part: lags(part) ** 2,
+            lags,
+            np.ptp(both, axis=0) ** 2,
+            derivatives=False,
         )
         return found.values.reshape(len(A), len(B))
 
@@ -196,81 +249,18 @@ class PairKernel:
             total[span] = own if span.stop - span.start == len(own) else own.sum()
         return total
 
-
-class _AtSquare(Kernel):
-    """A radial primitive at a square that is known, in its place within a kernel."""
-
-    kernel: Radial
-    square: Float[AnyArray, ""]
-
-    def k(self, lag: Float[AnyArray, " d"]) -> Float[AnyArray, ""]:
-        return self.kernel.at_square(self.square)
-
-    def spectral_density(self, omega: Float[AnyArray, " d"]) -> Float[AnyArray, ""]:
-        return self.kernel.spectral_density(omega)
-
-    def prior_variance(self) -> Float[AnyArray, ""]:
-        return self.kernel.prior_variance()
+    def _interpolated(
+        self,
+        own: _Number,
+        vector: NDArray[np.float64],
+        farthest: NDArray[np.float64],
+        W: NDArray[np.float64],
+    ) -> Interpolated | None:
+        if own.table is None:
+            return None
+        return own.table.interpolated(vector[own.places], own.largest(farthest, W))
 
 
-class _Form(NamedTuple):
-    """A kernel without its arrays, which can be hashed: what a compilation is for."""
-
-    structure: Any
-    others: tuple
-
-
-def _split(kernel: Kernel) -> tuple[list[Any], _Form]:
-    leaves, structure = jax.tree.flatten(kernel)
-    held = [isinstance(leaf, np.ndarray | jax.Array) for leaf in leaves]
-    arrays = [leaf for leaf, own in zip(leaves, held, strict=True) if own]
-    others = [None if own else leaf for leaf, own in zip(leaves, held, strict=True)]
-    return arrays, _Form(structure, tuple(others))
-
-
-def _joined(form: _Form, arrays: list[Any]) -> Kernel:
-    own = iter(arrays)
-    leaves = [next(own) if other is None else other for other in form.others]
-    return jax.tree.unflatten(form.structure, leaves)
-
-
-# Not `eqx.filter_jit`, whose calls take longer than a block of pairs.
-@partial(jax.jit, static_argnums=(0, 1))
-def _evaluate(
-    form: _Form,
-    slots: tuple[Slot, ...],
-    arrays: list[Any],
-    others: Float[AnyArray, " q"],
-    squares: Float[AnyArray, "m n"],
-    lags: Float[AnyArray, "d *n"],
-) -> tuple[Float[AnyArray, " n"], Float[AnyArray, "q n"], Float[AnyArray, "m n"]]:
-    kernel = _joined(form, arrays)
-
-    def covariance(
-        others: Float[AnyArray, " q"], own: Float[AnyArray, " m"], lag: Float[AnyArray, " d"]
-    ) -> Float[AnyArray, ""]:
-        whole, j = unpack(kernel, slots, others), 0
-        primitives: list[Kernel] = []
-        for primitive, _ in whole.primitives():
-            if isinstance(primitive, Radial):
-                primitive, j = _AtSquare(primitive, own[j]), j + 1
-            primitives.append(primitive)
-        return whole.with_primitives(iter(primitives)).k(lag)
-
-    q, m = len(others), len(squares)
-    in_axes = (None, 1, 1 if lags.ndim == 2 else None)
-    if not 0 < q + m <= _FEW_DERIVATIVES:
-        value_and_grad = jax.value_and_grad(covariance, argnums=(0, 1))
-        values, (by_parameter, by_square) = jax.vmap(
-            value_and_grad, in_axes=in_axes, out_axes=(0, (1, 1))
-        )(others, squares, lags)
-        return values, by_parameter, by_square
-    along = jax.vmap(covariance, in_axes=in_axes)
-
-    def derivative(step: Float[AnyArray, " q"], stretch: Float[AnyArray, " m"]):
-        moves = (step, jnp.broadcast_to(stretch[:, None], squares.shape))
-        return jax.jvp(lambda o, s: along(o, s, lags), (others, squares), moves)
-
-    steps = jnp.eye(q + m)
-    values, found = jax.vmap(derivative, out_axes=(None, 0))(steps[:, :q], steps[:, q:])
-    return values, found[:q], found[q:]
+def _places(slots: list[Slot], spans: dict[Slot, slice]) -> NDArray[np.int64]:
+    own = [np.arange(spans[slot].start, spans[slot].stop) for slot in slots]
+    return np.concatenate([np.empty(0, dtype=np.int64), *own])

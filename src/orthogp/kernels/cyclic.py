@@ -81,6 +81,12 @@ class Cyclic(Kernel):
             return self.kernel.wrapped(around, period)
         return self._scale() * self._image_total(around)
 
+    def at_square(self, square: Float[AnyArray, ""]) -> Float[AnyArray, ""]:
+        """Return the covariance where the square of the distance around the circle is this."""
+        # The root's derivative at zero is infinite; its product with zero must not be NaN.
+        safe = jnp.where(square > 0, square, 1.0)
+        return self.k(jnp.where(square > 0, jnp.sqrt(safe), 0.0)[None])
+
     def wrapped(
         self, lag: Float[AnyArray, " d"], period: Float[AnyArray, " d"]
     ) -> Float[AnyArray, ""]:

@@ -54,6 +54,9 @@ class Radial(Kernel):
     matrices, and one function of a single number is compiled whatever the number of columns.
     """
 
+    #: Whether a value takes hundreds of exponentials, so that many of them are better interpolated.
+    dear: ClassVar[bool] = False
+
     @abstractmethod
     def at_square(self, square: Float[AnyArray, ""]) -> Float[AnyArray, ""]:
         """Return the covariance where r² is `square`."""
@@ -109,6 +112,7 @@ class Matern(Radial):
     """The Matérn kernel of any real smoothness ν > 0, learned with the rest unless fixed."""
 
     num_images = MANY_IMAGES
+    dear = True
 
     nu: Parameter = positive("nu", 1.5)
     variance: Parameter = positive("variance")
