@@ -49,7 +49,7 @@ from orthogp.statistics.nufft import available_threads
 from orthogp.validation import check_domain
 
 #: Up to so many rows the exact process is taken without trying others: a second or less.
-EXACT_ROWS = 2000
+EXACT_ROWS = 2500
 # Rows hidden one by one, and as whole neighbourhoods around so many centres.
 _HIDDEN, _HOLES = 400, 24
 # The largest share of the rows that all holes together may take.

@@ -35,7 +35,7 @@ class GPRegressor(
 ):
     """Gaussian process regression for any number of rows.
 
-    Up to 2000 rows the process is exact. Of more, one pass gives sums on a frequency lattice
+    Up to 2500 rows the process is exact. Of more, one pass gives sums on a frequency lattice
     (`FourierStatistics`; a lattice for each term of additive models), which is all that learning
     and prediction see; where no lattice resolves what the rows show, or more than three columns
     act jointly, each row is given its nearest. See `engine_`.
@@ -76,7 +76,7 @@ class GPRegressor(
     solver : {"auto", "exact", "dense", "iterative", "neighbours"}, default "auto"
         "exact" takes up to 5000 rows; "dense" up to `max_features` lattice features, with a
         certificate; "iterative" up to millions of them; "neighbours" any number of rows and
-        columns. "auto" takes the first for up to 2000 rows, the second where it resolves the data,
+        columns. "auto" takes the first for up to 2500 rows, the second where it resolves the data,
         and else what predicts hidden rows best.
     max_seconds : float, optional
         Stop learning after that long; with very many features, early enough for the rest to be
