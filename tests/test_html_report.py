@@ -298,6 +298,8 @@ def test_no_speed_is_claimed_of_a_pass_that_was_not_made() -> None:
     model, _, _ = fit_curve()
     model.timings_ = {"pass": 1.0, "learn": 1.0, "total": 2.0}
     assert "200 rows per second" in timings_section(model).body
+    model.timings_ = {"learn": 1.0, "total": 1.0}
+    assert "per second" not in timings_section(model).body
     model.timings_ = {"pass": 0.004, "learn": 1.0, "total": 1.004}
     assert "per second" not in timings_section(model).body
 

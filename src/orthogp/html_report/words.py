@@ -200,10 +200,12 @@ def timings_section(model: Any) -> Section:
     rows = [[names.get(name, name), f"{seconds:.2f}"] for name, seconds in timings.items()]
     if hasattr(model, "num_passes_"):
         text = f"The rows were passed over {model.num_passes_:,} times."
-    elif timings.get("pass", timings["total"]) < _SHORTEST_PASS:
+    elif "pass" not in timings:
+        text = "This is all that fitting took, whatever was tried included."
+    elif timings["pass"] < _SHORTEST_PASS:
         text = ""
     else:
-        speed = model.statistics_.rows / max(timings.get("pass", timings["total"]), 1e-3)
+        speed = model.statistics_.rows / timings["pass"]
         text = f"{float(f'{speed:.2g}'):,.0f} rows per second in the one pass over them."
     body = table(rows, ["step", "seconds"], numbers=[1]) + (paragraph(text) if text else "")
     return Section("timings", "Timings", body)
