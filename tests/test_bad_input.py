@@ -16,7 +16,7 @@ from orthogp import (
     OrthogpError,
     PrecisionError,
 )
-from orthogp.kernels import RBF, Kernel, Matern32
+from orthogp.kernels import RBF, Categorical, Kernel, Matern32
 
 X = np.linspace(0, 1, 20)[:, None]
 Y = np.sin(5 * X[:, 0])
@@ -232,3 +232,11 @@ def test_kernels_without_a_value_are_named_with_the_remedy(solver: str, learn: b
     kernel = Infinite(variance=np.ones(()), lengthscale=np.full((), 1e-4))
     with pytest.raises(KernelError, match=r"Infinite .* not finite .* nothing overflows"):
         GPRegressor(kernel, solver=solver, learn=learn).fit(X, np.sin(X[:, 0]))
+
+
+@pytest.mark.parametrize("solver", ["exact", "neighbours"])
+def test_unknown_categories_are_refused_where_rows_are_kept(solver: str) -> None:
+    kernel = RBF(1.0, 0.3).on(0) * Categorical(3).on(1)
+    codes = np.arange(20) % 5
+    with pytest.raises(InputError, match="categorical with codes 0 to 2, but 8 of its values"):
+        GPRegressor(kernel, solver=solver).fit(np.column_stack([X, codes]), Y)
