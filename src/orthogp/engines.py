@@ -37,7 +37,7 @@ from orthogp.inference.predictive import PredictivePosterior
 from orthogp.inference.settings import FitSettings, Start
 from orthogp.inference.threads import BlasThreads, one_thread
 from orthogp.kept_rows import KeptRows
-from orthogp.kernels.additive import ADDITIVE_PREFIX
+from orthogp.kernels.additive import ADDITIVE_PREFIX, is_additive, split_terms
 from orthogp.learning import learn, try_lattice
 from orthogp.neighbours.fitting import NeighbourFit, NeighbourFitter
 from orthogp.neighbours.posterior import NeighbourPosterior
@@ -143,24 +143,27 @@ def fit_rows(task: Task) -> Outcome:
 
 def _choose(task: Task) -> Outcome:
     """Return the model of the engine that serves best."""
-    model = _model(task)
-    many = task.rows.X.shape[1] > MAX_DIMS
-    named = isinstance(task.estimator.kernel, str)
-    prefixed = named and task.estimator.kernel.startswith(ADDITIVE_PREFIX)
-    if model.additive and not (named and many and not prefixed):
-        return fit_sums(task, model)
+    kernel = task.estimator.kernel
     joint = _model(task, joint=True)
+    many = len(joint.columns) > MAX_DIMS
+    rival = None
+    if isinstance(kernel, str) and not kernel.startswith(ADDITIVE_PREFIX):
+        rival = _model(task) if many else None
+    elif isinstance(kernel, str) or _adds_up(joint):
+        return fit_sums(task, _model(task))
     if task.num_rows <= EXACT_ROWS:
         exact = fit_exact(task, joint)
-        if not model.additive:
-            return exact
-        return _more_likely(exact, fit_sums(task, model))
-    if model.additive or many:
-        outcomes = [fit_neighbours(task, joint)]
-        if model.additive:
-            outcomes.append(fit_sums(task, model))
-        return _best(task, outcomes)
-    return _choose_joint(task, joint)
+        return exact if rival is None else _more_likely(exact, fit_sums(task, rival))
+    if rival is not None:
+        return _best(task, [fit_neighbours(task, joint), fit_sums(task, rival)])
+    return fit_neighbours(task, joint) if many else _choose_joint(task, joint)
+
+
+def _adds_up(model: Model) -> bool:
+    """Return whether a kernel is a sum of terms that have lattices of their own."""
+    kernel, size = model.inner.kernel, len(model.columns)
+    few = all(len(term.columns) <= MAX_DIMS for term in split_terms(kernel, size))
+    return few and is_additive(kernel, size, MAX_DIMS)
 
 
 def _choose_joint(task: Task, model: Model) -> Outcome:

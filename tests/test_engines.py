@@ -1,0 +1,118 @@
+"""Which engine is taken, and that what is returned is worth having."""
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from orthogp import GPRegressor
+from orthogp.engines import Task, hidden_rows
+from orthogp.kernels import RBF, Matern32
+from orthogp.sketch import Rows
+
+
+def smooth(n: int, num_dims: int, noise: float = 0.1, seed: int = 0) -> tuple[NDArray, NDArray]:
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(0, 3, (n, num_dims))
+    y = np.sin(3 * X[:, 0]) + np.cos(2 * X[:, -1]) * X[:, num_dims // 2]
+    return X, y + noise * rng.standard_normal(n)
+
+
+@pytest.mark.parametrize("num_dims", [1, 2, 3])
+def test_few_rows_are_fitted_exactly(num_dims: int) -> None:
+    X, y = smooth(300, num_dims)
+    model = GPRegressor().fit(X[:250], y[:250])
+    assert model.engine_ == "exact"
+    mean, sd = model.predict(X[250:], return_std=True, include_noise=True)
+    assert 0.84 < np.mean(np.abs(y[250:] - mean) < 1.96 * sd) <= 1
+
+
+def test_few_rows_of_many_columns_are_tried_jointly_and_additively() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, (300, 5))
+    joint = np.sin(3 * X[:, 0] * X[:, 1]) + 0.05 * rng.standard_normal(300)
+    added = np.sin(3 * X).sum(axis=1) + 0.05 * rng.standard_normal(300)
+    found = [GPRegressor().fit(X, y) for y in (joint, added)]
+    assert [model.engine_ for model in found] == ["exact", "additive"]
+    assert all({trial.engine for trial in own.trials_} == {"exact", "additive"} for own in found)
+    assert "additive" in found[0].summary()
+
+
+def test_a_smooth_series_is_the_dense_lattices() -> None:
+    X, y = smooth(5000, 1)
+    model = GPRegressor("rbf").fit(X, y)
+    assert model.engine_ == "dense"
+    assert model.certificate_.holds
+
+
+@pytest.mark.slow
+def test_a_rough_field_is_the_neighbours_and_covers_its_rows() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.uniform(0, 40, (6000, 3))
+    waves = rng.standard_normal((400, 3)) * rng.standard_t(1, (400, 1))
+    y = np.cos(X @ waves.T + rng.uniform(0, 6.3, 400)) @ rng.standard_normal(400) / 20
+    model = GPRegressor("matern12").fit(X[:5400], y[:5400])
+    assert model.engine_ == "neighbours"
+    mean, sd = model.predict(X[5400:], return_std=True, include_noise=True)
+    assert 0.9 < np.mean(np.abs(y[5400:] - mean) < 1.96 * sd) < 0.99
+    assert "million" not in model.summary()
+
+
+@pytest.mark.slow
+def test_columns_that_act_jointly_are_the_neighbours() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, (3600, 6))
+    y = np.sin(4 * X[:, 0] * X[:, 1]) + X[:, 2] * X[:, 3] + 0.05 * rng.standard_normal(3600)
+    model = GPRegressor("matern52").fit(X[:3000], y[:3000])
+    assert model.engine_ == "neighbours"
+    scores = {trial.engine: trial.score for trial in model.trials_}
+    assert scores["neighbours"] > scores["additive"] + 0.5
+    assert np.sqrt(np.mean((model.predict(X[3000:]) - y[3000:]) ** 2)) < 0.15
+
+
+@pytest.mark.slow
+def test_a_smooth_grid_without_noise_is_fitted() -> None:
+    side = np.linspace(0, 4, 120)
+    X = np.stack(np.meshgrid(side, side), axis=-1).reshape(-1, 2)
+    y = np.sin(X[:, 0]) * np.cos(X[:, 1])
+    model = GPRegressor().fit(X, y)
+    points = np.random.default_rng(0).uniform(0.1, 3.9, (500, 2))
+    mean, sd = model.predict(points, return_std=True)
+    assert np.max(np.abs(mean - np.sin(points[:, 0]) * np.cos(points[:, 1]))) < 1e-3
+    assert np.isfinite(sd).all()
+
+
+def test_kernel_objects_act_on_any_number_of_columns() -> None:
+    X, y = smooth(200, 5)
+    model = GPRegressor(Matern32(1.0, np.ones(5))).fit(X, y)
+    assert model.engine_ == "exact"
+    assert len(np.ravel(model.kernel_.parameters()["lengthscale"])) == 5
+    assert GPRegressor(RBF().on(0, 1)).fit(X, y).columns_.tolist() == [0, 1]
+
+
+def test_engines_can_be_asked_for() -> None:
+    X, y = smooth(400, 2)
+    for solver in ("exact", "dense", "neighbours"):
+        assert GPRegressor(solver=solver).fit(X, y).engine_ == solver
+
+
+def test_where_the_data_have_gaps_whole_neighbourhoods_are_hidden() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.uniform(0, 1, (8000, 2))
+    holes = np.linalg.norm(X[:, None] - rng.uniform(0.2, 0.8, (3, 2)), axis=2).min(axis=1) < 0.15
+    even = Task(None, Rows(X, X[:, :1], None), 0.0)
+    gappy = Task(None, Rows(X[~holes], X[~holes, :1], None), 0.0)
+    assert hidden_rows(even, np.ones(2)).gaps == 0
+    hidden = hidden_rows(gappy, np.ones(2))
+    assert hidden.gaps > 0.05
+    assert len(hidden.rows) == len(np.unique(hidden.rows)) > 400
+    np.testing.assert_allclose(hidden.weights.sum(), 1.0)
+    assert len(gappy.without(hidden.rows).rows.X) == len(gappy.rows.X) - len(hidden.rows)
+
+
+def test_an_exact_model_that_outgrows_its_rows_goes_on_with_neighbours() -> None:
+    X, y = smooth(3000, 2)
+    model = GPRegressor().fit(X[:300], y[:300])
+    assert model.engine_ == "exact"
+    model.partial_fit(X[300:], y[300:])
+    assert model.engine_ != "exact"
+    assert model.statistics_.rows == 3000
