@@ -24,11 +24,12 @@ from orthogp.kernels.additive import (
 )
 from orthogp.kernels.convert import KernelChoice
 from orthogp.kernels.cyclic import categorical_columns
+from orthogp.kernels.sphere import Embedding, is_on_sphere, latitudes
 from orthogp.sketch import Rows, Sketch, Units
 from orthogp.statistics import AdditiveStatistics
 from orthogp.statistics.lattice import MAX_DIMS
 from orthogp.statistics.nufft import available_threads
-from orthogp.validation import check_columns, check_domain
+from orthogp.validation import check_columns, check_domain, refuse_sphere
 
 
 class Model(NamedTuple):
@@ -49,10 +50,36 @@ class Model(NamedTuple):
     additive: bool
 
     @property
-    def inner(self) -> KernelChoice:
+    def seen(self) -> Kernel:
         """The kernel with its columns counted among those that it sees."""
         renamed = {int(column): i for i, column in enumerate(self.columns)}
-        return self.choice._replace(kernel=self.choice.kernel.with_columns(renamed))
+        return self.choice.kernel.with_columns(renamed)
+
+    @property
+    def embedding(self) -> Embedding | None:
+        """Where points of spheres lie in space, if the kernel acts on any."""
+        return Embedding.of(self.seen, len(self.columns))
+
+    @property
+    def inner(self) -> KernelChoice:
+        """The kernel as engines see it: on the columns of `see`."""
+        embedding = self.embedding
+        kernel = self.seen if embedding is None else embedding.kernel(self.seen)
+        return self.choice._replace(kernel=kernel)
+
+    def see(self, rows: Rows) -> Rows:
+        """Return the rows as engines see them: of the kernel's columns, spheres in space."""
+        seen = rows.on(self.columns)
+        check_categories(self.seen, seen.X, self.columns)
+        check_latitudes(self.seen, seen.X, self.columns)
+        embedding = self.embedding
+        return seen if embedding is None else seen._replace(X=embedding.rows(seen.X))
+
+    def as_given(self, kernel: Kernel) -> Kernel:
+        """Return an engine's kernel as the user wrote it, on the columns of X."""
+        if self.embedding is None:
+            return kernel.with_columns(dict(enumerate(self.columns.tolist())))
+        return self.choice.kernel.with_primitives(own for own, _ in kernel.primitives())
 
 
 def choose_model(kernel: Any, features: Any, num_columns: int, *, joint: bool = False) -> Model:
@@ -70,6 +97,7 @@ def choose_model(kernel: Any, features: Any, num_columns: int, *, joint: bool = 
         columns = np.array(choice.kernel.columns(num_columns))
         return Model(choice, columns, additive=False)
     choice = resolve_additive(kernel, num_columns, MAX_DIMS)
+    refuse_sphere(choice.kernel)
     named = isinstance(kernel, str) and kernel.startswith(ADDITIVE_PREFIX)
     choice.kernel.check(num_columns)
     if not (named or is_additive(choice.kernel, num_columns, MAX_DIMS)):
@@ -107,8 +135,7 @@ def begin_sketch(
         The box around all rows in the columns that the kernel sees, and how many there are, if
         more are to come.
     """
-    seen, choice = rows.on(model.columns), model.inner
-    check_categories(choice.kernel, seen.X, model.columns)
+    seen, choice = model.see(rows), model.inner
     domain = check_domain(estimator.domain, len(model.columns))
     if domain is None:
         domain = extent
@@ -169,6 +196,22 @@ def check_categories(kernel: Kernel, X: NDArray, columns: NDArray[np.int64]) -> 
             )
 
 
+def check_latitudes(kernel: Kernel, X: NDArray, columns: NDArray[np.int64]) -> None:
+    """Raise `InputError` unless columns of latitudes hold some.
+
+    X has the columns that the kernel sees, `columns` their numbers for the user.
+    """
+    for column in latitudes(kernel):
+        bad = np.abs(X[:, column]) > 90
+        if bad.any():
+            raise InputError(
+                f"Column {columns[column]} holds latitudes in degrees, but "
+                f"{np.count_nonzero(bad)} of {len(X)} rows are beyond ±90, such as "
+                f"{X[np.argmax(bad), column]:g}: name longitude first, then latitude, in "
+                "kernel.on_sphere(0, 1)."
+            )
+
+
 def starting_values(
     estimator: Any,
     sketch: Sketch,
@@ -199,7 +242,12 @@ def starting_values(
         if noise is not None:
             starts = [Start(start.kernel, noise, start.shape) for start in starts]
     elif estimator.learn:
-        starts = starts_for_kernel(choice.kernel.scaled(1 / unit), noise)
+        scaled = choice.kernel.scaled(1 / unit)
+        starts = starts_for_kernel(scaled, noise)
+        if rows is not None and is_on_sphere(scaled):
+            # A lengthscale of one, which kernels have if none is given, is no guess in kilometres.
+            y = (rows.y - units.offset) / units.scale
+            starts += starts_for_rows(scaled, rows.X, y, noise)
     else:
         starts = [Start(choice.kernel.scaled(1 / unit), 1e-2 if noise is None else noise)]
     if previous is None or not estimator.learn or estimator._sketch.units(shared=True).constant:

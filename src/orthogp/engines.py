@@ -21,14 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial import KDTree
 
-from orthogp.beginnings import (
-    Model,
-    begin_sketch,
-    called,
-    check_categories,
-    choose_model,
-    starting_values,
-)
+from orthogp.beginnings import Model, begin_sketch, called, choose_model, starting_values
 from orthogp.errors import InputError
 from orthogp.features import Features, resolve_features
 from orthogp.inference.exact_fitting import ExactFitter
@@ -38,6 +31,7 @@ from orthogp.inference.settings import FitSettings, Start
 from orthogp.inference.threads import BlasThreads, one_thread
 from orthogp.kept_rows import KeptRows
 from orthogp.kernels.additive import ADDITIVE_PREFIX, is_additive, split_terms
+from orthogp.kernels.sphere import is_on_sphere
 from orthogp.learning import learn, try_lattice
 from orthogp.neighbours.fitting import NeighbourFit, NeighbourFitter
 from orthogp.neighbours.posterior import NeighbourPosterior
@@ -145,6 +139,9 @@ def _choose(task: Task) -> Outcome:
     """Return the model of the engine that serves best."""
     kernel = task.estimator.kernel
     joint = _model(task, joint=True)
+    if joint.embedding is not None:
+        few = task.num_rows <= EXACT_ROWS
+        return fit_exact(task, joint) if few else fit_neighbours(task, joint)
     many = len(joint.columns) > MAX_DIMS
     rival = None
     if isinstance(kernel, str) and not kernel.startswith(ADDITIVE_PREFIX):
@@ -373,6 +370,9 @@ def _neighbour_starts(
         if not estimator.learn:
             return [Start(kernel, 1e-2 if noise is None else noise / unit)]
         starts = starts_for_kernel(kernel, None if noise is None else noise / unit)
+        if is_on_sphere(kernel):
+            # Of kilometres the user may have given no guess.
+            starts += starts_near_rows(kernel, X)
     if noise is not None:
         starts = [replace(start, noise_variance=noise / unit) for start in starts]
     if previous is not None and estimator.learn:
@@ -448,6 +448,7 @@ def fit_sketch(
         task = task._replace(rows=sketch.rows)
         exact = estimator.features == "exact" or estimator.solver == "exact"
         if exact or (estimator.engine_ == "exact" and task.num_rows <= EXACT_ROWS):
+            # Kept rows are as engines see them.
             return fit_exact(task, model, previous, sketch)
         return fit_neighbours(task, model, previous, sketch)
     if estimator.features == "exact" or estimator.solver in ("exact", "neighbours"):
@@ -506,9 +507,12 @@ def _model(task: Task, *, joint: bool = False) -> Model:
 
 def _keep(task: Task, model: Model) -> KeptRows:
     domain = check_domain(task.estimator.domain, len(model.columns))
-    seen = task.rows.on(model.columns)
-    check_categories(model.inner.kernel, seen.X, model.columns)
-    return KeptRows.keep(seen, mean=task.estimator.mean, domain=domain)
+    if domain is not None and model.embedding is not None:
+        raise InputError(
+            "Kernels on the sphere predict anywhere on it: leave out `domain`, which they do not "
+            "need."
+        )
+    return KeptRows.keep(model.see(task.rows), mean=task.estimator.mean, domain=domain)
 
 
 def _part(rows: Rows, chosen: NDArray[np.bool_]) -> Rows:

@@ -12,7 +12,7 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from orthogp.beginnings import check_categories, choose_model
+from orthogp.beginnings import check_categories, check_latitudes, choose_model
 from orthogp.component_models import ComponentsMixin
 from orthogp.display import DisplayMixin
 from orthogp.engines import Outcome, Task, fit_rows, fit_sketch
@@ -20,10 +20,11 @@ from orthogp.errors import FitWarning, InputError, OutOfDomainWarning
 from orthogp.features import Features
 from orthogp.forgetting import check_forgotten
 from orthogp.from_files import FilesMixin
-from orthogp.inference import Functions, Gaussian
+from orthogp.inference import Domain, Functions, Gaussian
 from orthogp.inference.settings import MAX_FEATURES, Start
 from orthogp.kept_rows import KeptRows
 from orthogp.kernels import Kernel
+from orthogp.kernels.sphere import Embedding
 from orthogp.persistence import PersistenceMixin
 from orthogp.report import summarise
 from orthogp.statistics.nufft import available_threads
@@ -207,8 +208,7 @@ class GPRegressor(
         model = choose_model(self.kernel, self.features, rows.X.shape[1], joint=kept)
         if not np.array_equal(model.columns, self.columns_):
             raise InputError("The kernel acts on other columns than before: fit again.")
-        seen = rows.on(model.columns)
-        check_categories(model.inner.kernel, seen.X, model.columns)
+        seen = model.see(rows)
         sketch = self._sketch.updated(seen, sign, available_threads(self.n_jobs))
         if sign < 0 and not kept:
             check_forgotten(self, self._sketch, sketch, seen)
@@ -219,6 +219,10 @@ class GPRegressor(
         """Take a fitted model: this one changes only when all has gone well."""
         fit, sketch, units = outcome.fit, outcome.sketch, outcome.units
         columns = outcome.model.columns
+        covered = sketch.covered(fit.period)
+        if outcome.model.embedding is not None:
+            # Anywhere on the sphere, in the columns of X.
+            covered = Domain(np.full(len(columns), -np.inf), np.full(len(columns), np.inf))
         if units.constant:
             warnings.warn(
                 "y is constant: there is nothing to learn, and the model predicts that constant.",
@@ -232,13 +236,13 @@ class GPRegressor(
         self._last = Start(fit.kernel, fit.noise_variance, rows=sketch.statistics.count)
         self.statistics_, self.target_shift_ = sketch.statistics, sketch.shift
         self.target_offset_, self.target_scale_ = units.offset, units.scale
-        self.posterior_, self.domain_ = outcome.posterior, sketch.covered(fit.period)
+        self.posterior_, self.domain_ = outcome.posterior, covered
         self.engine_, self.trials_ = outcome.engine, outcome.trials
         self.features_ = getattr(fit, "features", None)
         self.period_, self.num_features_ = fit.period, fit.num_features
         unit = variance_unit(units.scale)
         self.columns_ = columns
-        self.kernel_ = fit.kernel.scaled(unit).with_columns(dict(enumerate(columns.tolist())))
+        self.kernel_ = outcome.model.as_given(fit.kernel.scaled(unit))
         self.noise_variance_ = fit.noise_variance * unit
         jacobian = fit.rows * float(np.sum(np.log(units.scale)))
         self.elbo_ = fit.elbo.total - jacobian
@@ -294,14 +298,21 @@ class GPRegressor(
         check_is_fitted(self, "posterior_")
         X = self._inputs(X)
         seed = self.random_state if random_state is None else random_state
-        values = self.draw_functions(n_samples, seed)(X)
+        values = self._draw_functions(n_samples, seed)(X)
         values = np.moveaxis(values, 1, -1) * self.target_scale_[:, None]
         values = values + self.target_offset_[:, None]
         return values[:, 0] if self._one_target else values
 
     def draw_functions(self, n_samples: int = 1, random_state: int | None = None) -> Functions:
-        """Return posterior functions, in standardised units, to be evaluated anywhere."""
+        """Return posterior functions, in standardised units, to be evaluated anywhere.
+
+        They take the columns that the kernel sees.
+        """
         check_is_fitted(self, "posterior_")
+        drawn = self._draw_functions(n_samples, random_state)
+        return drawn if self._embedding is None else lambda X: drawn(self._embedded(X))
+
+    def _draw_functions(self, n_samples: int, random_state: int | None) -> Functions:
         state = check_random_state(random_state)
         return self.posterior_.draw(n_samples, np.random.default_rng(state.randint(2**31)))
 
@@ -310,6 +321,7 @@ class GPRegressor(
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return mean and standard deviation of ∂f/∂x_dim at the rows of X."""
         check_is_fitted(self, "posterior_")
+        self._refuse_on_sphere("Derivatives along")
         if dim not in self.columns_:
             raise InputError(
                 f"dim must be a column that the kernel acts on ({self.columns_.tolist()}), "
@@ -323,6 +335,7 @@ class GPRegressor(
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return mean and standard deviation of ∫ f over boxes [lower_n, upper_n], (n, columns)."""
         check_is_fitted(self, "posterior_")
+        self._refuse_on_sphere("Integrals over boxes of")
         lower = np.asarray(lower, dtype=np.float64).reshape(-1, len(self.columns_))
         upper = np.asarray(upper, dtype=np.float64).reshape(-1, len(self.columns_))
         volume = np.prod(upper - lower, axis=1)
@@ -342,11 +355,29 @@ class GPRegressor(
         return self._shaped(prediction.mean * self.target_scale_), self._shaped(deviation)
 
     def _inputs(self, X: ArrayLike) -> NDArray:
-        """Return the columns that the kernel sees."""
+        """Return rows as the posterior sees them."""
         X = check_inputs(self, X)
-        X = X if len(self.columns_) == X.shape[1] else X[:, self.columns_]
-        check_categories(self.posterior_.kernel, X, self.columns_)
-        return X
+        check_categories(self.kernel_, X, np.arange(X.shape[1]))
+        check_latitudes(self.kernel_, X, np.arange(X.shape[1]))
+        return self._embedded(X if len(self.columns_) == X.shape[1] else X[:, self.columns_])
+
+    @property
+    def _embedding(self) -> Embedding | None:
+        """Where points of spheres lie in space, if the kernel acts on any."""
+        renamed = {int(column): i for i, column in enumerate(self.columns_)}
+        return Embedding.of(self.kernel_.with_columns(renamed), len(self.columns_))
+
+    def _embedded(self, X: NDArray) -> NDArray:
+        """Return values of the columns that the kernel sees as the posterior sees them."""
+        embedding = self._embedding
+        return X if embedding is None else embedding.rows(X)
+
+    def _refuse_on_sphere(self, what: str) -> None:
+        if self._embedding is not None:
+            raise InputError(
+                f"{what} longitude and latitude are not to be had from a kernel on the sphere: "
+                "take differences or averages of draws (sample_y) instead."
+            )
 
     def _shaped(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """Drop the last axis, that of the targets, if y had none."""

@@ -17,6 +17,7 @@ from orthogp.features import resolve_features
 from orthogp.inference import Domain
 from orthogp.kernels import Kernel
 from orthogp.kernels.cyclic import has_own_period
+from orthogp.kernels.sphere import is_on_sphere
 from orthogp.sketch import Rows
 from orthogp.statistics.lattice import MAX_DIMS
 
@@ -106,6 +107,7 @@ def check_rows(
 def check_columns(kernel: Kernel, num_columns: int) -> NDArray[np.int64]:
     """Return the columns that the kernel sees, at most three."""
     kernel.check(num_columns)
+    refuse_sphere(kernel)
     if has_own_period(kernel):
         raise KernelError(
             "Cyclic and Categorical kernels need lattices of their own, which GPRegressor and "
@@ -119,6 +121,15 @@ def check_columns(kernel: Kernel, num_columns: int) -> NDArray[np.int64]:
             "columns each in a GPRegressor or a GPClassifier."
         )
     return np.array(columns)
+
+
+def refuse_sphere(kernel: Kernel) -> None:
+    """Raise `KernelError` if a kernel acts on the sphere, which no lattice covers."""
+    if is_on_sphere(kernel):
+        raise KernelError(
+            "Kernels on the sphere have no lattice of frequencies, and need the rows themselves: "
+            'use GPRegressor(kernel, solver="auto"), with features="auto".'
+        )
 
 
 def check_inputs(estimator: Any, X: Any) -> NDArray:

@@ -18,6 +18,7 @@ from orthogp.kernels import (
     Matern52,
     RationalQuadratic,
 )
+from orthogp.kernels.sphere import Sphere
 from tests import oracles
 from tests.oracles import Array
 from tests.problems import Entry, all_entries, covariances, label, make_rows
@@ -93,11 +94,20 @@ def test_tables_hold_from_the_closest_to_the_farthest_rows(nu: float, lengthscal
 
 
 @pytest.mark.parametrize(
-    "kernel", [Matern(1.7, 1.3, 0.3), Cyclic(Matern12(0.7, 0.2), 0.8), Cyclic(RBF(0.7, 0.3), 0.8)]
+    ("kernel", "num_dims"),
+    [
+        (Matern(1.7, 1.3, 0.3), 1),
+        (Cyclic(Matern12(0.7, 0.2), 0.8), 1),
+        (Cyclic(RBF(0.7, 0.3), 0.8), 1),
+        # Three columns share the first lengthscale.
+        (Sphere(Matern(1.7, 1.3, [0.9, 0.4]), 1.0), 4),
+        (Sphere(Matern(1.7, 1.3, 0.9), 1.0).on(3, 0, 1), 4),
+    ],
 )
-def test_derivatives_of_tables_are_differences(kernel: Kernel) -> None:
-    pairs = RowPairs(np.random.default_rng(0).uniform(0, 2, (9, 1)))
-    pair_kernel = PairKernel(kernel, 1)
+def test_derivatives_of_tables_are_differences(kernel: Kernel, num_dims: int) -> None:
+    pairs = RowPairs(np.random.default_rng(0).uniform(0, 2, (9, num_dims)))
+    pair_kernel = PairKernel(kernel, num_dims)
+    assert not pair_kernel.needs_lags
 
     def at(vector: Array):
         return pair_kernel.covariances(
@@ -108,10 +118,11 @@ def test_derivatives_of_tables_are_differences(kernel: Kernel) -> None:
     found = at(vector)
     expected = oracles.fourth_order_difference(lambda v: at(v).values, vector, 1e-3).T
     np.testing.assert_allclose(found.by_parameter, expected[pair_kernel.others], atol=1e-6)
-    for row, columns, span in pair_kernel.stretched:
-        T = pairs.squares_of_lags(slice(0, pairs.count))[columns]
-        by_log = -2 * pair_kernel.inverse_squares(vector)[row, columns] * T * found.by_square[row]
-        np.testing.assert_allclose(by_log, expected[span], atol=1e-6)
+    W = pair_kernel.inverse_squares(vector)
+    for own in pair_kernel.stretched:
+        T = pairs.squares_of_lags(slice(0, pairs.count))[own.columns]
+        by_log = -2 * W[own.row, own.columns][:, None] * T * found.by_square[own.row]
+        np.testing.assert_allclose(own.gathered(by_log), expected[own.span], atol=1e-6)
 
 
 def test_many_columns_and_many_pairs_by_several_threads() -> None:

@@ -38,7 +38,8 @@ def derivative_products(
         products[place] = symm(1.0, matrix, alpha, lower=1)
     W = pair_kernel.inverse_squares(vector)
     centred = X - X.mean(axis=0)
-    for j, columns, span in pair_kernel.stretched:
+    for stretched in pair_kernel.stretched:
+        j, columns = stretched.row, stretched.columns
         pairs.fill(k.by_square[j], matrix)
         x = centred[:, columns].T[:, :, None]
         vectors = np.concatenate([alpha[None], x * alpha, x**2 * alpha])
@@ -48,5 +49,5 @@ def derivative_products(
         by_x, by_square = images[1 : 1 + len(x)], images[1 + len(x) :]
         own = x**2 * images[0] - 2 * x * by_x + by_square
         own *= -2 * W[j, columns][:, None, None]
-        products[span] = own if span.stop - span.start == len(own) else own.sum(axis=0)
+        products[stretched.span] = stretched.gathered(own)
     return products

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from orthogp.inference.parameters import Slot, pack, unpack
 from orthogp.inference.wrapping import lengthscale_limits
 from orthogp.kernels import Cyclic, Kernel, Rotated
+from orthogp.kernels.stationary import Radial
 from orthogp.statistics import FrequencyLattice
 
 #: The smallest noise variance, relative to the variance of the targets.
@@ -83,6 +84,8 @@ def row_limits(
             if isinstance(primitive, Cyclic):
                 high = np.log(primitive.period)
                 low = np.minimum(np.min(low), high)
+            elif isinstance(primitive, Radial):
+                low, high = per_lengthscale(primitive, low, high)
             elif isinstance(primitive, Rotated) or slot.shape in ((), (1,)):
                 low, high = np.min(low), np.max(high)
         elif slot.name == "period":
@@ -98,6 +101,18 @@ def row_limits(
     lower.append(np.log([noise_floor]))
     upper.append(np.log([1e3]))
     return np.concatenate(lower), np.concatenate(upper)
+
+
+def per_lengthscale(
+    primitive: Radial, low: NDArray[np.float64], high: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return limits of a primitive's lengthscales that hold for all columns which share them."""
+    shape = primitive.parameters()["lengthscale"].shape
+    places = primitive.lengthscale_places(len(low))
+    least, most = np.full(shape, np.inf), np.full(shape, -np.inf)
+    np.minimum.at(least.reshape(-1), places, low)
+    np.maximum.at(most.reshape(-1), places, high)
+    return least, most
 
 
 def _spacings(X: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -13,7 +13,7 @@ take the lags themselves.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,6 +70,30 @@ class _Number(NamedTuple):
         return self.period**2 / 4 if self.row is None else float(W[self.row] @ farthest)
 
 
+class Stretched(NamedTuple):
+    """A radial primitive whose lengthscales are learned.
+
+    Attributes
+    ----------
+    row : int
+        Its row of W.
+    columns, places : (c,)
+        Its columns, and which of its lengthscales each of them has.
+    span : slice
+        Where the vector holds the lengthscales.
+    """
+
+    row: int
+    columns: NDArray[np.int64]
+    places: NDArray[np.int64]
+    span: slice
+
+    def gathered(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return sums over the columns of each lengthscale, of one value (…) for each column."""
+        chosen = np.eye(self.span.stop - self.span.start)[:, self.places]
+        return np.tensordot(chosen, values, axes=1)
+
+
 class PairKernel:
     """The covariances of a kernel at pairs of rows of d columns; see the module's docstring.
 
@@ -86,9 +110,8 @@ class PairKernel:
         self.slots = learned_slots(kernel)
         edges = np.cumsum([0, *(slot.size for slot in self.slots)]).tolist()
         spans = {slot: slice(*edges[i : i + 2]) for i, slot in enumerate(self.slots)}
-        #: Radial primitives whose lengthscales are learned: the row of W, their columns, and where
-        #: the vector holds them.
-        self.stretched: list[tuple[int, NDArray[np.int64], slice]] = []
+        #: Radial primitives whose lengthscales are learned.
+        self.stretched: list[Stretched] = []
         #: Whether lags themselves are needed, not only their squares.
         self.needs_lags = False
         self._numbers: list[_Number] = []
@@ -103,9 +126,14 @@ class PairKernel:
             if isinstance(primitive, Radial):
                 row = len(given) - 1
                 given.append(np.zeros((1, num_dims)))
-                given[-1][0, columns] = primitive.parameters()["lengthscale"] ** -2.0
-                lengths = [slot for slot in own if slot.name == "lengthscale"]
-                self.stretched += [(row, columns, spans[slot]) for slot in lengths]
+                shared = primitive.lengthscale_places(len(columns))
+                lengths = np.ravel(primitive.parameters()["lengthscale"])
+                given[-1][0, columns] = lengths[shared] ** -2.0
+                self.stretched += [
+                    Stretched(row, columns, shared, spans[slot])
+                    for slot in own
+                    if slot.name == "lengthscale"
+                ]
                 own = [slot for slot in own if slot.name != "lengthscale"]
                 # Of no use, and with a shape that would be compiled for.
                 primitive = primitive.with_parameters(lengthscale=np.ones(()))
@@ -222,8 +250,8 @@ class PairKernel:
     def inverse_squares(self, vector: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return W, (m, d)."""
         W = self._given.copy()
-        for j, columns, span in self.stretched:
-            W[j, columns] = np.exp(-2 * vector[span])
+        for own in self.stretched:
+            W[own.row, own.columns] = np.exp(-2 * vector[own.span])[own.places]
         return W
 
     def gradient(
@@ -244,9 +272,9 @@ class PairKernel:
         total = np.empty(len(vector))
         total[self.others] = by_parameter
         W = self.inverse_squares(vector)
-        for j, columns, span in self.stretched:
-            own = -2 * W[j, columns] * by_lag[j, columns]
-            total[span] = own if span.stop - span.start == len(own) else own.sum()
+        for own in self.stretched:
+            at = own.row, own.columns
+            total[own.span] = own.gathered(-2 * W[at] * by_lag[at])
         return total
 
     def _interpolated(

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from orthogp.errors import KernelError
 from orthogp.features.masses import omega_blocks
 from orthogp.kernels import Kernel
+from orthogp.kernels.sphere import Sphere
 from orthogp.precision import AnyArray, in_double
 from orthogp.statistics import FrequencyLattice
 
@@ -94,7 +95,8 @@ def with_lengthscale_per_column(kernel: Kernel, num_dims: int) -> Kernel:
     def spread(primitive: Kernel, dims: tuple[int, ...] | None) -> Kernel:
         lengthscale = primitive.parameters().get("lengthscale")
         columns = num_dims if dims is None else len(dims)
-        if lengthscale is None or lengthscale.ndim > 0 or columns == 1:
+        shared = isinstance(primitive, Sphere)
+        if lengthscale is None or lengthscale.ndim > 0 or columns == 1 or shared:
             return primitive
         return primitive.with_parameters(lengthscale=np.full(columns, float(lengthscale)))
 

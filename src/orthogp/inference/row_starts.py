@@ -14,6 +14,7 @@ from orthogp.inference.parameters import ANGLE, with_lengthscale_per_column
 from orthogp.inference.settings import Start
 from orthogp.inference.starts import NOISE_SHARES, with_variance
 from orthogp.kernels import Cyclic, Kernel, Matern, QuasiPeriodic, RationalQuadratic, Rotated
+from orthogp.kernels.sphere import Sphere
 
 # Lengthscales in standard deviations of their columns, for a kernel of one column; with more of
 # them rows are farther apart.
@@ -129,10 +130,11 @@ def _shaped(kernel: Kernel, plan: _Plan) -> Kernel:
         lengths = own * np.sqrt(len(own)) * plan.tilt ** (place - middle)
         free, changes = _free(primitive), {}
         if "lengthscale" in free:
-            changes["lengthscale"] = _fitted(lengths, primitive)
-        if isinstance(primitive, RationalQuadratic) and "alpha" in free:
+            changes["lengthscale"] = fitted_lengths(lengths, primitive)
+        form = primitive.kernel if isinstance(primitive, Sphere) else primitive
+        if isinstance(form, RationalQuadratic) and "alpha" in free:
             changes["alpha"] = _ALPHAS[plan.number % len(_ALPHAS)]
-        if isinstance(primitive, Matern) and "nu" in free:
+        if isinstance(form, Matern) and "nu" in free:
             changes["nu"] = _SMOOTHNESSES[plan.number % len(_SMOOTHNESSES)]
         if isinstance(primitive, QuasiPeriodic) and "period" in free and plan.period is not None:
             changes["period"] = plan.period
@@ -147,9 +149,14 @@ def _shaped(kernel: Kernel, plan: _Plan) -> Kernel:
     )
 
 
-def _fitted(lengths: NDArray[np.float64], primitive: Kernel) -> NDArray[np.float64]:
-    """Return lengthscales in the shape that a primitive has them."""
+def fitted_lengths(lengths: NDArray[np.float64], primitive: Kernel) -> NDArray[np.float64]:
+    """Return lengthscales, one for each column, in the shape that a primitive has them."""
     shape = primitive.parameters()["lengthscale"].shape
+    if isinstance(primitive, Sphere):
+        # Points along a great circle, or at one place, do not vary along all coordinates.
+        places = primitive.lengthscale_places(len(lengths))
+        squares = np.bincount(places, lengths**2) / np.bincount(places)
+        return np.sqrt(squares).reshape(shape)
     if isinstance(primitive, Rotated):
         # Of two that are equal the angle would not matter, and would not be learned.
         lengths = np.exp(np.mean(np.log(lengths))) * np.array([2.0, 0.5])

@@ -1,12 +1,14 @@
 """Stationary kernels: a covariance k(τ) and its spectral density S(ω), side by side."""
 
 from orthogp.kernels.additive import additive
-from orthogp.kernels.base import Kernel, On, Sum, components
+from orthogp.kernels.base import Kernel, On, Sum
+from orthogp.kernels.components import components
 from orthogp.kernels.convert import KERNEL_NAMES, from_sklearn, resolve_kernel
 from orthogp.kernels.cyclic import Categorical, Cyclic
 from orthogp.kernels.product import Product
 from orthogp.kernels.rotated import Rotated
 from orthogp.kernels.spectral import QuasiPeriodic, SpectralKernel, SpectralMixture
+from orthogp.kernels.sphere import OnSphere
 from orthogp.kernels.stationary import RBF, Matern, Matern12, Matern32, Matern52, RationalQuadratic
 
 __all__ = [
@@ -20,6 +22,7 @@ __all__ = [
     "Matern32",
     "Matern52",
     "On",
+    "OnSphere",
     "Product",
     "QuasiPeriodic",
     "RationalQuadratic",

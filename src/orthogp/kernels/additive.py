@@ -9,7 +9,8 @@ from typing import NamedTuple
 import numpy as np
 
 from orthogp.errors import KernelError
-from orthogp.kernels.base import Kernel, On, Sum, components
+from orthogp.kernels.base import Kernel, On, Sum
+from orthogp.kernels.components import components
 from orthogp.kernels.convert import KERNEL_NAMES, KernelChoice, resolve_kernel
 from orthogp.kernels.cyclic import Categorical, Cyclic, has_own_period, own_periods
 

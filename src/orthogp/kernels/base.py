@@ -30,6 +30,9 @@ from jaxtyping import Float
 from orthogp.errors import KernelError, check_positive
 from orthogp.precision import AnyArray
 
+#: The mean radius of the Earth in kilometres.
+EARTH_RADIUS = 6371.0088
+
 
 class Kernel(eqx.Module):
     """A stationary covariance function and its spectral density.
@@ -43,6 +46,8 @@ class Kernel(eqx.Module):
 
     #: Makes the product of two kernels; `kernels/product.py`, which imports this file, sets it.
     multiply: ClassVar[Callable[[Kernel, Kernel], Kernel]]
+    #: Puts a kernel on the sphere; `kernels/sphere.py` sets it.
+    place_on_sphere: ClassVar[Callable[[Kernel, tuple[int, ...], float], Kernel]]
     #: Whether it prints as several kernels, which need parentheses inside another one.
     compound: ClassVar[bool] = False
     #: Images summed on each side when the kernel is wrapped, by number of columns. With few
@@ -159,6 +164,23 @@ class Kernel(eqx.Module):
             for d in (group if isinstance(group, tuple | list) else [group])
         )
         return On(self, flat)
+
+    def on_sphere(
+        self, longitude: int, latitude: int, *further: int, radius: float = EARTH_RADIUS
+    ) -> Kernel:
+        """Return the kernel acting on the chord between points of a sphere.
+
+        Parameters
+        ----------
+        longitude, latitude : int
+            Their columns of X, in degrees.
+        further : int
+            Columns, such as time, that are further coordinates, with a lengthscale each.
+        radius : float
+            Of the sphere, in the unit of the first lengthscale: the Earth's in kilometres.
+        """
+        columns = (longitude, latitude, *further)
+        return Kernel.place_on_sphere(self, tuple(int(d) for d in columns), radius)
 
     def check(self, num_dims: int) -> None:
         """Raise `KernelError` unless the kernel can act on `num_dims` input columns."""
@@ -365,29 +387,3 @@ def _show(value: Float[AnyArray, "..."]) -> str:
         return str(value)
     array = np.asarray(value)
     return f"{array:.4g}" if array.ndim == 0 else str(np.array2string(array, precision=4))
-
-
-def components(kernel: Kernel, num_dims: int) -> list[tuple[tuple[int, ...], Kernel]]:
-    """Return the independent processes that a kernel adds up, by the columns they act on.
-
-    Terms on the same columns are one component; each kernel comes relative to its own columns.
-    """
-    groups: dict[tuple[int, ...], list[Kernel]] = {}
-    for term in kernel.terms if isinstance(kernel, Sum) else (kernel,):
-        dims, inner = (term.dims, term.kernel) if isinstance(term, On) else (None, term)
-        for own, part in _nested(inner, dims, num_dims):
-            groups.setdefault(own, []).append(part)
-    return [
-        (dims, parts[0] if len(parts) == 1 else Sum(tuple(parts))) for dims, parts in groups.items()
-    ]
-
-
-def _nested(
-    kernel: Kernel, dims: tuple[int, ...] | None, num_dims: int
-) -> Iterator[tuple[tuple[int, ...], Kernel]]:
-    if dims is None:
-        own = kernel.columns(num_dims)
-        yield own, kernel.with_columns({d: i for i, d in enumerate(own)})
-        return
-    for inner_dims, part in components(kernel, len(dims)):
-        yield tuple(dims[d] for d in inner_dims), part

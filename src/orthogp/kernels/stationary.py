@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import gammaln
 from jaxtyping import Float
+from numpy.typing import NDArray
 
 from orthogp.errors import KernelError, check_positive
 from orthogp.kernels.base import Kernel
@@ -54,12 +55,19 @@ class Radial(Kernel):
     matrices, and one function of a single number is compiled whatever the number of columns.
     """
 
-    #: Whether a value takes hundreds of exponentials, so that many of them are better interpolated.
-    dear: ClassVar[bool] = False
+    @property
+    def dear(self) -> bool:
+        """Whether a value takes hundreds of exponentials: many of them are better interpolated."""
+        return False
 
     @abstractmethod
     def at_square(self, square: Float[AnyArray, ""]) -> Float[AnyArray, ""]:
         """Return the covariance where r² is `square`."""
+
+    def lengthscale_places(self, num_dims: int) -> NDArray[np.int64]:
+        """Return which of its lengthscales each column has, (d,)."""
+        several = np.size(self.parameters()["lengthscale"]) > 1
+        return np.arange(num_dims) if several else np.zeros(num_dims, dtype=np.int64)
 
     def k(self, lag: Float[AnyArray, " d"]) -> Float[AnyArray, ""]:
         """Return the covariance at one lag."""
@@ -112,11 +120,15 @@ class Matern(Radial):
     """The Matérn kernel of any real smoothness ν > 0, learned with the rest unless fixed."""
 
     num_images = MANY_IMAGES
-    dear = True
 
     nu: Parameter = positive("nu", 1.5)
     variance: Parameter = positive("variance")
     lengthscale: Parameter = positive("lengthscale")
+
+    @property
+    def dear(self) -> bool:
+        """It is: a sum over the nodes of a mixture."""
+        return True
 
     def at_square(self, square: Float[AnyArray, ""]) -> Float[AnyArray, ""]:
         """Return v 2^{1−ν}/Γ(ν) z^ν K_ν(z), z = √(2ν r²), as a Gaussian mixture."""

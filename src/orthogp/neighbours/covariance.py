@@ -113,20 +113,19 @@ def _covariances_and_pull(kernel: Kernel, X: Array) -> Covariances:
         )
         values, slopes, shapes = _by_entries(_radial_and_slopes, primitive, square, shape_names)
         total += values
-        parts.append((own, z, values, slopes, shapes))
+        places = primitive.lengthscale_places(len(dims))
+        parts.append((own, z, values, slopes, shapes, places))
 
     def pull(G: Array) -> Array:
         columns = []
-        for own, z, values, slopes, shapes in parts:
+        for own, z, values, slopes, shapes, places in parts:
             shape_index = 0
             for slot in own:
                 if slot.name == "lengthscale":
                     W = G * slopes
                     along = z * (z * W.sum(axis=2)[:, :, None] - W @ z)
                     per_column = -4 * along.sum(axis=1)
-                    columns.append(
-                        per_column if slot.size > 1 else per_column.sum(axis=1, keepdims=True)
-                    )
+                    columns.append(per_column @ np.eye(slot.size)[places])
                 elif slot.name == "variance":
                     columns.append(np.einsum("cij,cij->c", G, values)[:, None])
                 else:
@@ -157,12 +156,13 @@ def _radial_terms(
     return [(kernel, dims)] if isinstance(kernel, Radial) else None
 
 
-def _scaled(X: Array, primitive: Kernel, dims: tuple[int, ...]) -> Array:
+def _scaled(X: Array, primitive: Radial, dims: tuple[int, ...]) -> Array:
     chosen = X if len(dims) == X.shape[2] else X[:, :, list(dims)]
-    return chosen / np.asarray(primitive.parameters()["lengthscale"])
+    lengths = np.ravel(primitive.parameters()["lengthscale"])
+    return chosen / lengths[primitive.lengthscale_places(len(dims))]
 
 
-def _squares(X: Array, primitive: Kernel, dims: tuple[int, ...]) -> tuple[Array, Array]:
+def _squares(X: Array, primitive: Radial, dims: tuple[int, ...]) -> tuple[Array, Array]:
     """Return s between all rows of each set, (c, m, m), and z, (c, m, d)."""
     z = _scaled(X, primitive, dims)
     norms = np.einsum("cmd,cmd->cm", z, z)

@@ -24,10 +24,12 @@ from orthogp.inference.ascent import Ascent, Evaluation, ascend
 from orthogp.inference.bounds import Bound, Certificate
 from orthogp.inference.domain import Domain
 from orthogp.inference.fit import Fit
+from orthogp.inference.limits import per_lengthscale
 from orthogp.inference.optimise import curvature_at
 from orthogp.inference.parameters import Slot, learned_slots, pack, unpack
 from orthogp.inference.settings import FitSettings, Start
 from orthogp.kernels import Kernel
+from orthogp.kernels.stationary import Radial
 from orthogp.neighbours.conditionals import Sets, innovations, terms
 from orthogp.neighbours.metric import metric_lengths
 from orthogp.neighbours.posterior import NeighbourPosterior, Trend
@@ -324,15 +326,13 @@ class NeighbourFitter:
         values = np.split(pack(kernel, slots), np.cumsum([slot.size for slot in slots])[:-1])
         for slot, logs in zip(slots, values, strict=True) if slots else ():
             if slot.name == "lengthscale":
-                dims = primitives[slot.primitive][1]
+                primitive, dims = primitives[slot.primitive]
                 own = width if dims is None else width[list(dims)]
-                low, high = (
-                    np.log(edges if slot.size > 1 else [edge])
-                    for edges, edge in (
-                        (own * short, own.min() * short),
-                        (own * 1e3, own.max() * 1e3),
-                    )
-                )
+                low, high = np.log(own * short), np.log(own * 1e3)
+                if isinstance(primitive, Radial):
+                    low, high = (np.ravel(e) for e in per_lengthscale(primitive, low, high))
+                elif slot.size == 1:
+                    low, high = low.min(keepdims=True), high.max(keepdims=True)
             elif slot.is_angle:
                 low, high = logs - np.pi, logs + np.pi
             elif slot.name in _LIMITS:

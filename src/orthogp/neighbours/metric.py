@@ -29,6 +29,7 @@ def metric_lengths(kernel: Kernel, X: Array) -> Array:
         columns = list(range(num_dims)) if dims is None else list(dims)
         share = prior_variance(primitive) / prior_variance(kernel)
         if share > 0.02:
-            lengths[columns] = np.minimum(lengths[columns], own)
+            spread = np.ravel(own)[primitive.lengthscale_places(len(columns))]
+            lengths[columns] = np.minimum(lengths[columns], spread)
     # A column that no kernel sees must not tell rows apart.
     return np.where(np.isfinite(lengths), lengths, 1e6 * width)

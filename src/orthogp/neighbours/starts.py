@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from orthogp.inference.parameters import with_lengthscale_per_column
+from orthogp.inference.row_starts import fitted_lengths
 from orthogp.inference.settings import Start
 from orthogp.inference.starts import with_variance
 from orthogp.kernels import Kernel, RationalQuadratic
@@ -19,7 +20,7 @@ _WIDE = (0.5, 3.0)
 
 
 def starts_near_rows(kernel: Kernel, X: NDArray[np.float64]) -> list[Start]:
-    """Return starts for a kernel given by name, with targets of variance one."""
+    """Return starts for a kernel whose values are not known, with targets of variance one."""
     sd = X.std(axis=0)
     sd = np.where(sd > 0, sd, 1.0)
     scaled = X / sd
@@ -35,11 +36,12 @@ def starts_near_rows(kernel: Kernel, X: NDArray[np.float64]) -> list[Start]:
     for shape, length in enumerate(lengths):
         shaped = template.with_primitives(
             primitive.with_parameters(
-                lengthscale=np.reshape(
-                    (length * sd)[list(range(len(sd)) if dims is None else dims)],
-                    primitive.parameters()["lengthscale"].shape,
+                lengthscale=fitted_lengths(
+                    (length * sd)[list(range(len(sd)) if dims is None else dims)], primitive
                 )
             )
+            if "lengthscale" in set(primitive.parameters()) - set(primitive.fixed)
+            else primitive
             for primitive, dims in template.primitives()
         )
         if isinstance(shaped, RationalQuadratic):
