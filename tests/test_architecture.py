@@ -181,6 +181,7 @@ def test_public_names_of_the_subpackages_are_these() -> None:
         "Matern32",
         "Matern52",
         "On",
+        "OnSphere",
         "Product",
         "QuasiPeriodic",
         "RationalQuadratic",

@@ -45,7 +45,7 @@ class Prediction(NamedTuple):
 
 def predict_at(model: Any, points: NDArray[np.float64], target: int = 0) -> Prediction:
     """Return a regressor's predictions at values of the columns that its kernel acts on."""
-    mean, variance = model.posterior_.predict(points)
+    mean, variance = model.posterior_.predict(model._embedded(points))
     scale, offset = model.target_scale_[target], model.target_offset_[target]
     noise = model.posterior_.noise_variance
     return Prediction(

@@ -32,7 +32,7 @@ from orthogp.inference.threads import one_thread
 from orthogp.kernels import Kernel
 from orthogp.statistics import FrequencyLattice
 from orthogp.statistics.nufft import available_threads
-from orthogp.validation import check_rows
+from orthogp.validation import check_rows, refuse_sphere
 
 # A gap begins so many times as far from all rows as most neighbours are from each other.
 _GAP, _MOST = 1.5, 0.9
@@ -132,6 +132,7 @@ def tune_for_gaps(
             "Tuning for gaps needs a model whose columns act jointly, up to three, not a sum of "
             "terms on lattices of their own."
         )
+    refuse_sphere(model.kernel_)
     rows = check_rows(model, X, y, sample_weight, reset=False).on(model.columns_)
     num_targets, start = len(model.target_scale_), model._last
     if rows.y.shape[1] != num_targets:

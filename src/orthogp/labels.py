@@ -89,7 +89,11 @@ def covered_range(model: Any) -> Domain:
     """Return the box around the rows and what the user asked to cover, of the kernel's columns."""
     sketch = getattr(model, "_sketch", None)
     if sketch is not None:
-        return sketch.extent
+        embedding = getattr(model, "_embedding", None)
+        if embedding is None:
+            return sketch.extent
+        X = embedding.degrees(sketch.X)
+        return Domain(X.min(axis=0), X.max(axis=0))
     posterior = model.posterior_[0] if isinstance(model.posterior_, tuple) else model.posterior_
     mean = getattr(posterior.features, "mean", None)
     width = getattr(mean, "width", None)

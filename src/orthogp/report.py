@@ -10,7 +10,9 @@ from orthogp.component_report import describe_components
 from orthogp.features import resolve_features
 from orthogp.inference.additive_posterior import AdditivePosterior
 from orthogp.inference.domain import show
-from orthogp.kernels import Product
+from orthogp.kernels import Kernel, Product
+from orthogp.kernels.base import EARTH_RADIUS
+from orthogp.kernels.sphere import Sphere
 from orthogp.neighbours.posterior import NeighbourPosterior
 
 # Bounds on log p(y) that are further apart, in nats per row, say nothing.
@@ -35,11 +37,7 @@ def summarise(model: GPRegressor) -> str:
     for i, (primitive, dims) in enumerate(() if additive else model.kernel_.primitives()):
         sign = "×" if isinstance(model.kernel_, Product) else "+"
         label = "kernel" if i == 0 else f"     {sign}"
-        on = "" if dims is None else f" on column {', '.join(map(str, dims))}"
-        values = ", ".join(
-            f"{name} {_number(value)}" for name, value in primitive.parameters().items()
-        )
-        lines.append(f"  {label:<12} {primitive.label}{on}: {values}")
+        lines.append(f"  {label:<12} {_describe(primitive, dims)}")
     noise_sd = float(np.sqrt(model.noise_variance_))
     lines.append(f"  {'noise':<12} variance {model.noise_variance_:.4g} (sd {noise_sd:.4g})")
     if several and not np.all(model.target_scale_ == model.target_scale_[0]):
@@ -141,6 +139,25 @@ def describe_evidence(model: GPRegressor) -> str:
         f"between {model.elbo_:,.3f} (elbo) and {model.upper_bound_:,.3f}; "
         f"tightened lower bound {model.tightened_bound_:,.3f}"
     )
+
+
+def _describe(primitive: Kernel, dims: tuple[int, ...] | None) -> str:
+    """Return what a primitive is, which columns it acts on, and its parameters."""
+    values = {name: _number(value) for name, value in primitive.parameters().items()}
+    if isinstance(primitive, Sphere) and dims is not None:
+        on = f" of columns {dims[0]}, {dims[1]}"
+        if further := dims[2:]:
+            columns = "column" if len(further) == 1 else "columns"
+            on += f" and {columns} {', '.join(map(str, further))}"
+        if primitive.radius == EARTH_RADIUS:
+            first, *others = map(_number, np.ravel(primitive.parameters()["lengthscale"]))
+            values["lengthscale"] = ", ".join([f"{first} km", *others])
+            if others:
+                values["lengthscale"] = f"[{values['lengthscale']}]"
+    else:
+        on = "" if dims is None else f" on column {', '.join(map(str, dims))}"
+    shown = ", ".join(f"{name} {value}" for name, value in values.items())
+    return f"{primitive.label}{on}: {shown}"
 
 
 def _features(model: GPRegressor) -> str:

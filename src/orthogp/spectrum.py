@@ -29,6 +29,7 @@ from orthogp.inference.posterior import Posterior
 from orthogp.inference.variance_field import draw_modes
 from orthogp.kept_rows import KeptRows
 from orthogp.kernels.additive import term_kernels
+from orthogp.kernels.sphere import is_on_sphere
 from orthogp.sketch import Sketch
 from orthogp.statistics import FourierStatistics
 from orthogp.statistics.lattice import MAX_DIMS
@@ -97,11 +98,15 @@ def learned_spectra(
 ) -> list[Spectrum]:
     """Return the spectra of a regressor, one for each component if it is additive.
 
+    None of a kernel on the sphere, where waves along columns have no meaning.
+
     Parameters
     ----------
     lower, upper : (d,)
         The range of the inputs that the kernel acts on.
     """
+    if is_on_sphere(model.kernel_):
+        return []
     width = np.where(upper > lower, upper - lower, 1.0)
     posterior, sketch = model.posterior_, model._sketch
     if isinstance(sketch, KeptRows) and len(width) <= MAX_DIMS:

@@ -83,7 +83,7 @@ def _diagnose_regressor(
     some = _choose(len(rows.X), affordable_rows(model, max_rows), rng)
     X, y = rows.X[some], np.asarray(rows.y[some], dtype=np.float64)
     weights = None if rows.weights is None else rows.weights[some]
-    left_out = leave_one_out(model, X, y, weights)
+    left_out = leave_one_out(model, model._embedded(X), y, weights)
     sd = np.sqrt(left_out.variance)[:, None]
     z = left_out.residual / sd
     targets = range(z.shape[1])

@@ -65,7 +65,7 @@ def leave_one_out(
     Parameters
     ----------
     X : (n, d)
-        The columns that the kernel acts on.
+        As the posterior sees them.
     y : (n, p)
         In the user's units.
     weights : (n,), optional

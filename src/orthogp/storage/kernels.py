@@ -17,6 +17,7 @@ from orthogp.kernels import (
     Matern32,
     Matern52,
     On,
+    OnSphere,
     Product,
     QuasiPeriodic,
     RationalQuadratic,
@@ -24,6 +25,7 @@ from orthogp.kernels import (
     SpectralMixture,
     Sum,
 )
+from orthogp.kernels.sphere import Sphere
 from orthogp.storage.record import Record
 
 # The only classes that a file can name. Their array fields are all of their parameters.
@@ -37,7 +39,7 @@ _PRIMITIVES: dict[str, type[Kernel]] = {
     "SpectralMixture": SpectralMixture,
     "QuasiPeriodic": QuasiPeriodic,
 }
-_COMPOUNDS = ("Sum", "Product", "On", "Cyclic", "Categorical", "Rotated")
+_COMPOUNDS = ("Sum", "Product", "On", "Cyclic", "Categorical", "Rotated", "OnSphere", "Sphere")
 _PARAMETERS = {
     "Matern": ("nu", "variance", "lengthscale"),
     "RationalQuadratic": ("variance", "lengthscale", "alpha"),
@@ -61,6 +63,15 @@ def kernel_content(kernel: Kernel) -> dict[str, Any]:
         return {
             "name": "On",
             "columns": list(kernel.dims),
+            "kernel": kernel_content(kernel.kernel),
+        }
+    if isinstance(kernel, OnSphere) and kind is OnSphere:
+        inner = kernel_content(kernel.kernel)
+        return {**inner, "name": "OnSphere", "columns": list(kernel.dims)}
+    if isinstance(kernel, Sphere) and kind is Sphere:
+        return {
+            "name": "Sphere",
+            "radius": kernel.radius,
             "kernel": kernel_content(kernel.kernel),
         }
     if isinstance(kernel, Cyclic) and kind is Cyclic:
@@ -108,6 +119,12 @@ def kernel_from(record: Record, depth: int = 0) -> Kernel:
     if name == "On":
         columns = record.integers("columns", most=_MOST_COLUMNS)
         return On(kernel_from(record.record("kernel"), depth + 1), columns)
+    if name in ("OnSphere", "Sphere"):
+        inner = kernel_from(record.record("kernel"), depth + 1)
+        sphere = Sphere(inner, record.positive("radius"))
+        if name == "Sphere":
+            return sphere
+        return OnSphere(sphere, record.integers("columns", most=_MOST_COLUMNS))
     if name == "Cyclic":
         inner = kernel_from(record.record("kernel"), depth + 1)
         return Cyclic(inner, record.positive("period"))

@@ -25,6 +25,7 @@ from orthogp.inference.iterative_posterior import IterativePosterior
 from orthogp.inference.posterior import Posterior
 from orthogp.inference.settings import Start
 from orthogp.inference.training_state import Progress
+from orthogp.kernels.sphere import Embedding
 from orthogp.neighbours.posterior import NeighbourPosterior
 from orthogp.sketch import Units
 from orthogp.statistics.nufft import available_threads
@@ -167,9 +168,17 @@ def _engine(record: Record, model: Any) -> tuple[str, tuple[Trial, ...]]:
 
 def _read_regressor(record: Record, model: Any) -> None:
     columns = _columns(record, model.n_features_in_)
+    kernel = kernel_from(record.record("kernel"))
+    kernel.check(model.n_features_in_)
+    num_dims = len(columns)
+    embedding = Embedding.of(kernel, model.n_features_in_)
+    if embedding is not None:
+        # Engines see points of the sphere in space; a kernel that is there already is refused.
+        embedding.kernel(kernel)
+        num_dims = embedding.size
     sketch = sketch_from(record.record("sketch"))
-    if len(sketch.extent.lower) != len(columns):
-        record.fail(f"must be of {len(columns)} columns", "sketch")
+    if len(sketch.extent.lower) != num_dims:
+        record.fail(f"must be of {num_dims} columns", "sketch")
     p = sketch.statistics.num_targets
     offset = record.vector("target_offset", size=p)
     scale = record.vector("target_scale", size=p)
@@ -177,7 +186,7 @@ def _read_regressor(record: Record, model: Any) -> None:
         record.fail("must be positive", "target_scale")
     domain = domain_from(record.record("domain"), size=len(columns), finite=False)
     setting = Setting(
-        len(columns),
+        num_dims,
         p,
         available_threads(model.n_jobs),
         sketch,
@@ -185,8 +194,6 @@ def _read_regressor(record: Record, model: Any) -> None:
         model.weights == "repeats",
     )
     posterior = posterior_from(record.record("posterior"), setting)
-    kernel = kernel_from(record.record("kernel"))
-    kernel.check(model.n_features_in_)
     one_target = record.flag("one_target")
     if one_target and p > 1:
         record.fail(f"must be false for {p} targets", "one_target")
