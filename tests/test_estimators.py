@@ -556,3 +556,14 @@ def test_a_lattice_without_more_modes_ends_the_growth_of_features():
     y = np.sin(9 * X[:, 0]) + rng.standard_normal(500)
     model = GPRegressor("matern32", noise_variance=0.01, learn=False, solver="dense").fit(X, y)
     assert 500 < model.num_features_ <= 2000
+
+
+def test_rows_can_be_added_where_the_kernel_leaves_out_columns():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(size=(80, 3))
+    y = np.sin(6 * X[:, 2]) + 0.1 * rng.standard_normal(80)
+    model = GPRegressor(Matern32(1.0, 0.3).on(2)).fit(X[:60], y[:60])
+    assert model.engine_ == "exact"
+    model.partial_fit(X[60:], y[60:])
+    assert model.statistics_.rows == 80
+    np.testing.assert_array_equal(model.columns_, [2])

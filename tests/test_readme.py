@@ -22,7 +22,7 @@ from orthogp.kernels import RBF, Kernel, QuasiPeriodic, additive
 ROOT = Path(__file__).parents[1]
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/families.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/families.md", "docs/sphere.md"])
 def test_first_example_prints_what_the_page_shows(page):
     before, shown = (ROOT / page).read_text(encoding="utf-8").split("```text\n")[:2]
     code = "\n".join(re.findall(r"```python\n(.*?)```", before, re.DOTALL))
