@@ -302,7 +302,7 @@ def test_noise_may_be_tiny_where_the_kernel_matrix_is_singular() -> None:
 
 def test_noise_below_double_precision_is_refused() -> None:
     X = np.linspace(0, 1, 50)
-    with pytest.raises(PrecisionError, match=r"noise variance 1e-18 .* 50 rows"):
+    with pytest.raises(PrecisionError, match="noise variance is too small"):
         ExactPosterior(RBF(1.0, 1.0), 1e-18, NO_MEAN, X, X)
 
 
