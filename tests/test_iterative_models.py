@@ -236,3 +236,32 @@ def test_derivatives_of_rough_kernels_and_of_many_points_are_refused(fitted):
     smooth = GPRegressor(Matern32(), noise_variance=0.01, learn=False, solver="iterative")
     with pytest.raises(InputError, match="256 at a time, got 300: ask for them in pieces"):
         smooth.fit(X[:500], y[:500]).predict_derivative(np.linspace(1, 9, 300)[:, None])
+
+
+@pytest.mark.parametrize(
+    ("kernel", "function", "points", "mean"),
+    [
+        ("rbf", lambda x, z: x + 2 * z, 30, "constant"),
+        pytest.param("rbf", lambda x, z: np.sin(x), 50, "constant", marks=pytest.mark.slow),
+        pytest.param("matern52", lambda x, z: np.sin(x), 60, "linear", marks=pytest.mark.slow),
+        pytest.param(
+            "matern32", lambda x, z: np.sin(x) * np.cos(z), 300, "constant", marks=pytest.mark.slow
+        ),
+    ],
+)
+def test_a_smooth_function_on_a_grid_without_noise_is_fitted(kernel, function, points, mean):
+    """Hyperparameters that such rows hardly tell apart have curvatures that are not definite."""
+    axis = np.linspace(0, 6, points)
+    X = np.stack(np.meshgrid(axis, axis, indexing="ij"), axis=-1).reshape(-1, 2)
+    y = function(*X.T)
+    model = GPRegressor(kernel, solver="iterative", mean=mean, max_seconds=60).fit(X, y)
+    assert np.max(np.abs(model.predict(X) - y)) < 0.03 * np.std(y)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_as_few_rows_as_can_be_are_solved_iteratively(seed):
+    rng = np.random.default_rng(seed)
+    X = np.concatenate([rng.normal(centre, 1e-4, (2, 2)) for centre in (0, 5)])
+    model = GPRegressor("matern12", mean=None, max_features=30, solver="iterative")
+    mean, std = model.fit(X, [0.0, 0.0, 1.0, 0.0]).predict(X, return_std=True)
+    assert np.isfinite([mean, std]).all()

@@ -6,6 +6,7 @@ from orthogp.additive_sketch import AdditiveSketch
 from orthogp.inference.additive_fitting import AdditiveFitter
 from orthogp.inference.additive_grid import AdditiveGrid
 from orthogp.inference.additive_starts import additive_starts
+from orthogp.inference.definite import within_precision
 from orthogp.inference.fitting import Fitter
 from orthogp.inference.label_grids import ComponentGrid, JointGrid, LabelGrid
 from orthogp.inference.label_starts import label_kernels
@@ -56,7 +57,8 @@ def learn_labels(
         lattice = sketch.statistics.lattice
         grid = JointGrid(lattice, sketch.width, sketch.mean, settings.wrap_tolerance)
         kernels = _joint_kernels(sketch, choice, settings, num_threads)
-    return LogisticFitter(labelled, grid, settings, num_threads, sites).fit(kernels)
+    with within_precision():
+        return LogisticFitter(labelled, grid, settings, num_threads, sites).fit(kernels)
 
 
 def _joint_kernels(

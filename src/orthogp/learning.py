@@ -8,6 +8,7 @@ from orthogp.additive_sketch import AdditiveSketch
 from orthogp.errors import InputError
 from orthogp.features import Features
 from orthogp.inference.additive_fitting import AdditiveFitter
+from orthogp.inference.definite import within_precision
 from orthogp.inference.family_fit import FamilyRows
 from orthogp.inference.family_fitting import FamilyFitter
 from orthogp.inference.fit import Fit
@@ -36,6 +37,19 @@ def learn(
     rows : Rows, optional
         For families that the sums do not suffice for.
     """
+    with within_precision():
+        return _learned(sketch, units, family, settings, starts, num_threads, rows)
+
+
+def _learned(
+    sketch: Sketch,
+    units: Units,
+    family: Features | Literal["exact"] | None,
+    settings: FitSettings,
+    starts: list[Start],
+    num_threads: int,
+    rows: Rows | None,
+) -> tuple[Fit, Sketch]:
     statistics = sketch.standardised(units)
     threads = BlasThreads(num_threads)
     if isinstance(sketch, AdditiveSketch) and isinstance(statistics, AdditiveStatistics):

@@ -200,6 +200,17 @@ def test_solutions_are_dense_solutions_within_the_tolerance(num_dims, kernel):
     assert np.sqrt(grid.inner(error, system.apply(error))).max() < 1.5e-3
 
 
+@pytest.mark.parametrize("extent", [(1,), (2,), (5,)])
+def test_iterations_end_where_nothing_is_left_to_solve(extent):
+    _, _, statistics, model = problem(1, extent)
+    right, _ = right_hand_sides(model, statistics, MeanPrior())
+    solution = solve(model.system, model.preconditioner, right, tolerance=0.0)
+    assert solution.converged
+    assert solution.iterations < 50
+    left = np.abs(right - model.system.apply(solution.x)).max()
+    assert left < 1e-10 * np.abs(right).max()
+
+
 def test_a_good_start_saves_iterations_and_a_deadline_ends_them():
     _, _, statistics, model = problem(2, (20, 20), rows=3000, noise=0.01)
     right, _ = right_hand_sides(model, statistics, MeanPrior())

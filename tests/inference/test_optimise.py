@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import lsq_linear
 
+from orthogp.errors import KernelError
 from orthogp.inference.optimise import TOLERANCE, Maximum, Objective, curvature_at, refine, search
 from tests.oracles import Array
 
@@ -281,3 +282,16 @@ def test_parameter_without_room_stays_where_it_is(function: object) -> None:
     else:
         found = run_search(f, start, lower, upper)
     np.testing.assert_allclose(found.x, [1.0, 0.3], atol=5e-3)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_derivatives_that_are_no_numbers_are_the_kernels_fault(bad: float) -> None:
+    with pytest.raises(KernelError, match=r"derivatives .* not finite"):
+        run_search(lambda x: (0.0, np.full(2, bad)), np.zeros(2), np.full(2, -1.0), np.ones(2))
+
+
+def test_refine_survives_a_curvature_that_is_singular() -> None:
+    f = Quadratic(np.array([0.3, -0.2]), np.array([[30.0, 20.0], [20.0, 40.0]]))
+    flat = np.array([[40.0, 40.0], [40.0, 40.0]])
+    found = run_refine(f, np.zeros(2), np.full(2, -1.0), np.ones(2), flat)
+    assert found.value > f(np.zeros(2))[0]

@@ -115,3 +115,46 @@ def test_steps_that_succeed_ask_for_no_other_curvature():
     found = climb(evidence_at, sharpen=lambda vector: pytest.fail("asked for a curvature"))
     assert found.converged
     assert not found.doubted
+
+
+def test_a_curvature_that_curves_the_wrong_way_is_no_obstacle():
+    # As solutions of some error give it for data without noise.
+    wrong = np.array([[400.0, 250.0], [250.0, -80.0]])
+    assert np.linalg.eigvalsh(wrong)[0] < 0
+    found = climb(lambda v: evidence_at(v, information=wrong), sharpen=lambda _: wrong)
+    assert found.evidence.value > -0.5
+
+
+@pytest.mark.parametrize("bad", [np.full((2, 2), np.nan), np.zeros((2, 2))])
+def test_a_curvature_of_nothing_ends_no_climb(bad):
+    found = climb(
+        lambda v: evidence_at(v, information=1e-3 * CURVATURE),
+        start=(0.6, -0.3),
+        sharpen=lambda _: bad,
+    )
+    assert found.evidence.value > evidence_at(np.array([0.6, -0.3])).value - 1e-9
+
+
+@pytest.mark.parametrize("field", ["value", "gradient", "information"])
+def test_evidence_that_is_no_number_is_a_step_too_far(field):
+    def evaluate(vector):
+        found = evidence_at(vector)
+        if vector[0] <= 0.5:
+            return found
+        return found._replace(**{field: np.nan * np.asarray(getattr(found, field))})
+
+    found = climb(evaluate)
+    assert found.evidence.vector[0] <= 0.5
+    assert np.isfinite(found.evidence.value)
+
+
+def test_a_start_with_too_little_noise_is_given_more():
+    def evaluate(vector):
+        if vector[-1] < -1.0:
+            raise PrecisionError("too little noise")
+        return evidence_at(vector)
+
+    found = climb(evaluate, start=(0.0, -2.0))
+    assert found.converged
+    with pytest.raises(PrecisionError):
+        climb(lambda _: evaluate(np.array([0.0, -9.0])))

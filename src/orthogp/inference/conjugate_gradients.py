@@ -21,6 +21,8 @@ from orthogp.inference.lattice_system import LatticeSystem
 
 # Terms of the sum above that are awaited before the error is believed.
 _DELAY = 3
+# ⟨r, P⁻¹r⟩ that has fallen by as much is rounding.
+_SPENT = 1e-28
 
 
 Observer = Callable[[NDArray[np.int64], NDArray[np.complexfloating]], None]
@@ -142,15 +144,17 @@ def solve(
             observe(active, conditioned)
         norm = new
         k += 1
+        # With as few modes as iterations the residual may vanish.
+        going_on = new > _SPENT * norms[0][active]
         if k >= 2 * _DELAY:
             tail = _remaining(steps, norms, k)[active]
             error[active] = np.sqrt(tail)
-            going_on = (tail > goal[active]) & (new > 0)
-            if not going_on.all():
-                left[active] = residual
-                active = active[going_on]
-                residual, direction = residual[going_on], direction[going_on]
-                norm = norm[going_on]
+            going_on &= tail > goal[active]
+        if not going_on.all():
+            left[active] = residual
+            active = active[going_on]
+            residual, direction = residual[going_on], direction[going_on]
+            norm = norm[going_on]
     left[active] = residual
     unknown = np.isinf(error)
     error[unknown] = np.sqrt(norms[-1][unknown])

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from orthogp.errors import PrecisionError
 from orthogp.features import MeanPrior
 from orthogp.inference.bounds import Certificate
 from orthogp.inference.conjugate_gradients import solve
@@ -22,7 +23,7 @@ from orthogp.inference.lattice_choice import LatticeChoice, choose_lattice
 from orthogp.inference.lattice_model import Model, right_hand_sides
 from orthogp.inference.limits import names_at_limit, parameter_limits, within_limits
 from orthogp.inference.progress import Progress
-from orthogp.inference.scoring import Scored, score
+from orthogp.inference.scoring import Scored, begin, score
 from orthogp.inference.settings import FitSettings, Start
 from orthogp.inference.variance_field import Draws, VarianceField, ample_precision, draw_modes
 from orthogp.inference.wrapping import wrap_error
@@ -257,9 +258,9 @@ class IterativeFitter:
 
         first = before.evidence if before and same else None
         if rival is not None:
-            candidates = [evaluate(limited(at)) for at in (start, rival)]
-            first = max(candidates, key=lambda evidence: evidence.value)
-            self._evaluations += len(candidates)
+            candidates = [begin(evaluate, limited(at), upper) for at in (start, rival)]
+            first = max((evidence for evidence, _ in candidates), key=lambda own: own.value)
+            self._evaluations += sum(number for _, number in candidates)
         return score(
             evaluate,
             limited(start),
@@ -275,10 +276,9 @@ class IterativeFitter:
     def _finish(self, choice: LatticeChoice, stage: Stage) -> IterativeFit:
         objective, scored = stage.objective, stage.scored
         evidence, statistics = scored.evidence, objective.statistics
-        kernel = objective.kernel_at(evidence.vector)
-        noise = float(np.exp(evidence.vector[-1]))
         self._progress.say("solving for the posterior")
-        model = Model.build(objective.density, self._mean, kernel, noise, fine=True)
+        model = self._final_model(objective, evidence)
+        kernel, noise = model.kernel, model.noise_variance
         right, posterior_of = right_hand_sides(model, statistics, self._mean)
         solution = solve(
             model.system,
@@ -322,6 +322,15 @@ class IterativeFitter:
             choice=choice,
             evidence=evidence,
         )
+
+    def _final_model(self, objective: IterativeObjective, evidence: Evidence) -> Model:
+        """Return the model that was learned, with a fine preconditioner if precision allows it."""
+        kernel = objective.kernel_at(evidence.vector)
+        noise = float(np.exp(evidence.vector[-1]))
+        try:
+            return Model.build(objective.density, self._mean, kernel, noise, fine=True)
+        except PrecisionError:
+            return objective.model(evidence.vector)
 
     def _variance(self, model: Model) -> VarianceField:
         rng, began = np.random.default_rng(0), time.monotonic()

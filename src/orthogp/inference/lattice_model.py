@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from orthogp.errors import PrecisionError
 from orthogp.features import MeanPrior
 from orthogp.features.base import prior_variance
+from orthogp.inference.definite import lower_factor
 from orthogp.inference.lattice_system import DataDensity, LatticeSystem
 from orthogp.inference.mode_grid import ModeGrid
 from orthogp.inference.mode_masses import grid_masses, with_offset
@@ -141,7 +142,7 @@ class PosteriorOf:
             ]
         )
         schur = np.eye(q) + self._gram - cross[:, p:]
-        factor = scipy.linalg.cholesky((schur + schur.T) / 2, lower=True)
+        factor = lower_factor(schur)
         goal = self._targets - cross[:, :p]
         slopes = scipy.linalg.cho_solve((factor, True), goal)
         modes = targets - np.tensordot(slopes.T, covariates, axes=(1, 0))

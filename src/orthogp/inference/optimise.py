@@ -7,7 +7,11 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import cho_solve
 from scipy.optimize import OptimizeResult, minimize
+
+from orthogp.errors import KernelError
+from orthogp.inference.definite import lower_factor
 
 Vector = NDArray[np.float64]
 Objective = Callable[[Vector], tuple[float, Vector]]
@@ -135,14 +139,25 @@ def curvature_at(
 ) -> NDArray[np.float64]:
     """Return minus the second derivatives at x by differences of gradients, eigenvalues ≥ 1."""
     H = np.eye(len(x))
+    _check_finite(gradient)
     for i in range(len(x)):
         moved = x.copy()
         moved[i] += 1e-3 if x[i] + 1e-3 <= upper[i] else -1e-3
         moved[i] = np.clip(moved[i], lower[i], upper[i])
         if moved[i] != x[i]:
-            H[i] = (gradient - objective(moved)[1]) / (moved[i] - x[i])
+            there = objective(moved)[1]
+            _check_finite(there)
+            H[i] = (gradient - there) / (moved[i] - x[i])
     eigenvalues, vectors = np.linalg.eigh((H + H.T) / 2)
     return (vectors * np.maximum(np.abs(eigenvalues), 1.0)) @ vectors.T
+
+
+def _check_finite(gradient: Vector) -> None:
+    if not np.isfinite(gradient).all():
+        raise KernelError(
+            "The derivatives of what is learned from are not finite, so those of the kernel cannot "
+            "be at all lags and frequencies: write it so that nothing overflows."
+        )
 
 
 def _newton_step(
@@ -156,7 +171,11 @@ def _newton_step(
     while not held.all():
         free = ~held
         step = np.zeros_like(x)
-        step[free] = np.linalg.solve(H[np.ix_(free, free)], gradient[free])
+        own = H[np.ix_(free, free)]
+        try:
+            step[free] = np.linalg.solve(own, gradient[free])
+        except np.linalg.LinAlgError:
+            step[free] = cho_solve((lower_factor(own), True), gradient[free])
         # A correlated step may leave through a limit that the gradient does not press against.
         leaving = free & ((high & (step > 0)) | (low & (step < 0)))
         if not leaving.any():

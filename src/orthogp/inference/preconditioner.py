@@ -29,6 +29,7 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
+from orthogp.inference.definite import within_precision
 from orthogp.inference.factors import BandedFactor, Factor
 from orthogp.inference.laplacian import fit_polynomial, laplacian_matrix
 from orthogp.inference.lattice_system import LatticeSystem
@@ -209,17 +210,19 @@ class SpatialPreconditioner:
         """The diagonal of M⁻¹ on the grid's points."""
         factor = self.factor
         if not isinstance(factor, GridFactor):
-            factor = GridFactor(*self._matrix(), self.grid.num_threads)
+            with within_precision():
+                factor = GridFactor(*self._matrix(), self.grid.num_threads)
         with one_thread():
             diagonal = factor.inverse_diagonal()
         return diagonal.reshape(self.grid.points) / self.typical_density
 
     def _factorise(self) -> Factor:
         matrix, points, reach = self._matrix()
-        if self.grid.num_dims == 1:
-            return BandedFactor(matrix, reach)
-        with one_thread():
-            return GridFactor(matrix, points, reach, self.grid.num_threads)
+        with within_precision():
+            if self.grid.num_dims == 1:
+                return BandedFactor(matrix, reach)
+            with one_thread():
+                return GridFactor(matrix, points, reach, self.grid.num_threads)
 
     def _matrix(self) -> tuple[scipy.sparse.csr_array, tuple[int, ...], int]:
         """Return M over the typical density, its grid, and how far it couples."""

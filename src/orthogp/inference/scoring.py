@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from scipy.optimize import lsq_linear
 
 from orthogp.errors import PrecisionError
+from orthogp.inference.definite import lower_factor, made_definite
 from orthogp.inference.iterative import Evidence
 
 # A step that promises fewer nats than this is not taken: what it would move parameters by is less
@@ -21,6 +22,8 @@ _TRUSTED = 2.0
 _LONGEST = 1.5
 # The first step's share of the curvature's diagonal that is added to it.
 _DAMPING = 1e-3
+# How often a start with too little noise for double precision is given more, and how much more.
+_ATTEMPTS, _MORE_NOISE = 8, np.log(10.0)
 
 
 class Scored(NamedTuple):
@@ -33,6 +36,25 @@ class Scored(NamedTuple):
     damping: float = _DAMPING
     #: Whether a step has failed, so that the curvature is computed and not guessed.
     doubted: bool = False
+
+
+def begin(
+    evaluate: Callable[[NDArray[np.float64]], Evidence],
+    vector: NDArray[np.float64],
+    upper: NDArray[np.float64],
+) -> tuple[Evidence, int]:
+    """Return the evidence at a vector, and how many evaluations that took.
+
+    The last entry, that of the noise variance, is raised until double precision resolves it.
+    """
+    for number in range(1, _ATTEMPTS + 1):
+        try:
+            return _finite(evaluate(vector)), number
+        except PrecisionError:
+            if vector[-1] >= upper[-1] or number == _ATTEMPTS:
+                raise
+            vector = np.append(vector[:-1], min(vector[-1] + _MORE_NOISE, upper[-1]))
+    raise AssertionError
 
 
 def score(
@@ -55,8 +77,8 @@ def score(
     if it is known; H and μ go on from what they were `before`, on this lattice or another. Once a
     step has failed, `sharpen` gives a better H for each step, at the price of an evaluation.
     """
-    used, stalled = int(first is None), 0
-    best = evaluate(np.clip(vector, lower, upper)) if first is None else first
+    stalled = 0
+    best, used = (first, 0) if first else begin(evaluate, np.clip(vector, lower, upper), upper)
     curvature, damping = (
         (best.information, _DAMPING) if before is None else (before.curvature, before.damping)
     )
@@ -69,7 +91,7 @@ def score(
             return Scored(best, True, used, curvature, damping, doubted)
         used += 1
         try:
-            candidate = evaluate(np.clip(best.vector + step, lower, upper))
+            candidate = _finite(evaluate(np.clip(best.vector + step, lower, upper)))
         except PrecisionError:
             # Too much prior variance for so little noise: a step too far.
             candidate = None
@@ -91,11 +113,31 @@ def score(
             damping = max(10 * damping, 0.1) if failed else damping
         elif failed or doubted:
             assert sharpen is not None
-            curvature, damping, sharp, doubted = sharpen(best.vector), _DAMPING, True, True
+            try:
+                curvature, damping = _usable(sharpen(best.vector)), _DAMPING
+            except PrecisionError:
+                # The data are too smooth for solutions to tell: shorter steps will do.
+                damping = max(10 * damping, 0.1)
+            sharp, doubted = True, True
             used += 1
         if stalled == 2:
             return Scored(best, True, used, curvature, damping, doubted)
     return Scored(best, False, used, curvature, damping, doubted)
+
+
+def _finite(evidence: Evidence) -> Evidence:
+    """Return the evidence; `PrecisionError` if rounding has left nothing of it."""
+    if not np.isfinite([evidence.value, *evidence.gradient]).all():
+        raise PrecisionError("Rounding has reached the evidence: use a larger noise_variance.")
+    _usable(evidence.information)
+    return evidence
+
+
+def _usable(curvature: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return a curvature; `PrecisionError` if it is not finite, or zero."""
+    if not np.isfinite(curvature).all() or not np.diag(curvature).any():
+        raise PrecisionError("Rounding has reached the curvature: use a larger noise_variance.")
+    return curvature
 
 
 def _step(
@@ -108,10 +150,14 @@ def _step(
     """Return a damped step within the limits, and the nats that it promises."""
     vector, size = evidence.vector, len(evidence.vector)
     damped = curvature + damping * np.diag(np.diag(curvature)) + 1e-9 * np.eye(size)
+    if np.linalg.eigvalsh(damped)[0] <= 0:
+        # From solutions of some error, for data that hardly tell parameters apart.
+        curvature = made_definite(curvature)
+        damped = curvature + damping * np.diag(np.diag(curvature)) + 1e-9 * np.eye(size)
     down = np.maximum(lower - vector, -_LONGEST)
     up = np.minimum(upper - vector, _LONGEST)
     # ½ δᵀHδ − gᵀδ = ½ ‖Lᵀδ − L⁻¹g‖² + constant, with H = LLᵀ
-    chol = np.linalg.cholesky(damped)
+    chol = lower_factor(damped)
     goal = np.linalg.solve(chol, evidence.gradient)
     bounds = (np.minimum(down, 0.0) - 1e-12, np.maximum(up, 0.0) + 1e-12)
     step = lsq_linear(chol.T, goal, bounds=bounds, method="bvls").x

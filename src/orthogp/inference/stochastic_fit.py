@@ -14,11 +14,13 @@ import numpy as np
 from jax import lax
 from jaxtyping import Float
 from numpy.typing import ArrayLike, NDArray
+from scipy.linalg import cho_solve
 
 from orthogp.errors import InputError
 from orthogp.features import MeanPrior
 from orthogp.features.base import as_rows, prior_variance
 from orthogp.features.spectral import SpectralFeatures
+from orthogp.inference.definite import lower_factor
 from orthogp.inference.domain import Domain
 from orthogp.inference.family_posterior import FamilyPosterior
 from orthogp.inference.frequency_samples import check_samples
@@ -50,6 +52,8 @@ BATCH_SIZE, NUM_FEATURES = 256, {1: 64, 2: 225, 3: 343}
 _MOST_SAMPLES_PER_FEATURE = 32
 # Estimates that are averaged in one compiled call.
 _REPEATS = 100
+# Variances of combinations of features that are smaller, relative to the largest, are rounding.
+_LEAST = 1e-15
 
 
 def natural_step_for(batch_size: int | None) -> float:
@@ -153,8 +157,10 @@ class StochasticFit:
 
         Far from the rows the features vanish and q(f) is the prior: it holds everywhere.
         """
-        precision = np.linalg.inv(self.covariance)
-        chol = np.asarray(np.linalg.cholesky((precision + precision.T) / 2), dtype=np.float64)
+        # With as little noise as there may be, rounding can leave S singular.
+        factor = lower_factor(self.covariance, _LEAST)
+        precision = cho_solve((factor, True), np.eye(len(factor)))
+        chol = lower_factor(precision, _LEAST)
         middle = np.stack([self.box.lower, self.box.upper, np.mean(self.box, axis=0)])
         explained = np.sum(self.features.evaluate(self.kernel, middle) ** 2, axis=1)
         residual = float(np.mean(prior_variance(self.kernel) - explained))

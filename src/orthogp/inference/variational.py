@@ -20,7 +20,11 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 
 from orthogp.errors import InputError
+from orthogp.inference.definite import lower_factor
 from orthogp.precision import AnyArray
+
+# The least variance of a combination of coefficients, relative to the largest: rounding.
+_LEAST = 1e-15
 
 #: The names that users give.
 COVARIANCES = ("dense", "diagonal")
@@ -77,7 +81,7 @@ class DenseNormal(Normal):
     @classmethod
     def of(cls, mean: NDArray[np.float64], covariance: NDArray[np.float64]) -> Self:
         """Return N(mean, covariance)."""
-        factor = np.linalg.cholesky(covariance)
+        factor = lower_factor(covariance, _LEAST)
         return cls(mean, np.tril(factor, -1) + np.diag(np.log(np.diag(factor))))
 
     def times(self, B: Float[AnyArray, "m t"]) -> Float[AnyArray, "m t"]:
