@@ -6,7 +6,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from orthogp import FitWarning, GPClassifier, GPRegressor, InputError
+from orthogp import FitWarning, GPClassifier, GPRegressor, InputError, StochasticGPRegressor
 from orthogp.kernels import RBF
 
 Answer = tuple[np.ndarray, np.ndarray]
@@ -171,3 +171,24 @@ def test_squares_that_vanish_are_refused() -> None:
     X, y, _ = rows(1, 30)
     with pytest.raises(InputError, match=r"y varies by .*e-160 only"):
         GPRegressor("rbf").fit(X, 1e-160 * y)
+
+
+@pytest.mark.parametrize(("factor", "offset"), [(1e-12, 0.0), (1e12, 0.0), (1.0, 1e8)])
+def test_stochastic_training_has_the_units_of_y(factor: float, offset: float) -> None:
+    X, y, new = rows(1, 100)
+
+    def answer(factor: float, offset: float) -> Answer:
+        model = StochasticGPRegressor("rbf", num_features=11, max_steps=20)
+        mean, std = model.fit(X, factor * y + offset).predict(new, return_std=True)
+        return (mean - offset) / factor, std / factor
+
+    for found, known in zip(answer(factor, offset), answer(1.0, 0.0), strict=True):
+        np.testing.assert_allclose(found, known, rtol=0, atol=1e-6)
+
+
+def test_stochastic_training_takes_single_precision_as_it_is() -> None:
+    X, y, new = rows(1, 100)
+    y = (1e37 * y).astype(np.float32)
+    model = StochasticGPRegressor("rbf", num_features=11, max_steps=20)
+    known = model.fit(X, y.astype(float)).predict(new)
+    np.testing.assert_allclose(model.fit(X, y).predict(new), known, rtol=0, atol=1e-9 * 1e37)

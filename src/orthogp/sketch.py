@@ -24,8 +24,8 @@ _SMALL_DATA = 20_000
 # Rows added later may stretch the extent until only this much of the period is left around them.
 LEAST_PERIOD = 1.25
 
-# Differences of numbers that are as small as this, relative to them, are their rounding.
-_ROUNDING = 8 * np.finfo(np.float64).eps
+#: Differences of numbers that are as small as this, relative to them, are their rounding.
+ROUNDING = 8 * np.finfo(np.float64).eps
 # Targets that vary by less have squares that are no normal numbers.
 _LEAST_SPREAD = 1e-140
 
@@ -202,7 +202,7 @@ class Sketch:
         square = statistics.yy / statistics.count
         variance = np.maximum(square - centre**2, 0.0)
         # A constant leaves the rounding of its own values, and the sums leave that of its square.
-        constant = variance <= (_ROUNDING * self.shift) ** 2 + _ROUNDING * square
+        constant = variance <= (ROUNDING * self.shift) ** 2 + ROUNDING * square
         if self.mean.offset_variance:
             offset = self.shift + centre
         else:
@@ -231,7 +231,7 @@ def mean_target(rows: Rows) -> NDArray[np.float64]:
         mean = np.clip(mean, lower, upper)
         width = upper - lower
     largest = np.maximum(np.abs(lower), np.abs(upper))
-    if np.any((width > _ROUNDING * largest) & (width < _LEAST_SPREAD)):
+    if np.any((width > ROUNDING * largest) & (width < _LEAST_SPREAD)):
         raise InputError(
             f"y varies by {width.min():.1e} only, and the squares of such numbers vanish in double "
             "precision: rescale it."

@@ -31,6 +31,7 @@ from orthogp.inference.stochastic_fit import (
 from orthogp.inference.training_state import Progress
 from orthogp.kernels import Kernel, resolve_kernel
 from orthogp.persistence import PersistenceMixin
+from orthogp.sketch import ROUNDING, mean_target
 from orthogp.validation import check_columns, check_domain, check_inputs, check_rows
 
 # Rows that starting values are learned from, and features for that.
@@ -146,8 +147,11 @@ class StochasticGPRegressor(PersistenceMixin, RegressorMixin, BaseEstimator):
         columns = check_columns(resolve_kernel(self.kernel).kernel, rows.X.shape[1])
         if len(columns) != rows.X.shape[1]:
             raise InputError("The kernel must act on all columns: leave the others out of X.")
-        targets = rows.y[:, 0]
-        offset, scale = float(np.mean(targets)), float(np.std(targets)) or 1.0
+        offset = float(mean_target(rows)[0])
+        targets = rows.y[:, 0].astype(np.float64)
+        scale = float(np.std(targets - offset))
+        # A constant leaves its rounding.
+        scale = scale if scale > ROUNDING * abs(offset) else 1.0
         kernel, noise_variance = self._start(rows.X, (targets - offset) / scale, scale**2)
         family = self._family(len(columns))
         domain = self._domain(rows.X)
