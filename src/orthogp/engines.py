@@ -22,8 +22,9 @@ from numpy.typing import NDArray
 from scipy.spatial import KDTree
 
 from orthogp.beginnings import Model, begin_sketch, called, choose_model, starting_values
-from orthogp.errors import InputError
+from orthogp.errors import InputError, PrecisionError
 from orthogp.features import Features, resolve_features
+from orthogp.inference.definite import within_precision
 from orthogp.inference.exact_fitting import ExactFitter
 from orthogp.inference.fit import Fit
 from orthogp.inference.predictive import PredictivePosterior
@@ -196,7 +197,12 @@ def _more_likely(*outcomes: Outcome) -> Outcome:
 def _best(task: Task, outcomes: list[Outcome]) -> Outcome:
     """Return the model that predicts hidden rows best."""
     hidden = hidden_rows(task, _lengths(outcomes))
-    scores = {own.engine: score(task, own, hidden) for own in outcomes}
+    scores = {}
+    for own in outcomes:
+        try:
+            scores[own.engine] = score(task, own, hidden)
+        except PrecisionError:
+            scores[own.engine] = -np.inf
     trials = tuple(_trial(own, scores[own.engine]) for own in outcomes)
     top = max(scores.values())
     same = [own for own in outcomes if scores[own.engine] >= top - _SAME]
@@ -428,7 +434,11 @@ def try_sums(
         settings = replace(settings, solver="dense")
     starts = starting_values(task.estimator, sketch, units, model.inner, None)
     rows = task.rows.on(model.columns)
-    found = try_lattice(sketch, units, settings, starts, task.threads, rows, learned)
+    try:
+        with within_precision():
+            found = try_lattice(sketch, units, settings, starts, task.threads, rows, learned)
+    except PrecisionError:
+        found = "double precision does not resolve the noise there"
     if isinstance(found, str):
         return Trial("dense" if learned is None else "iterative", np.nan, 0.0, found)
     engine = _lattice_engine(model, found[1])
