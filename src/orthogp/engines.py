@@ -173,7 +173,10 @@ def _choose_joint(task: Task, model: Model) -> Outcome:
         return _best(task, [lattice, fit_neighbours(task, model)])
     lattice = try_sums(task, model)
     if isinstance(lattice, Outcome):
-        return lattice
+        # Along a line features are cheap, and what they leave out is little.
+        if lattice.fit.certificate.holds or len(model.columns) == 1:
+            return lattice
+        return _best(task, [lattice, fit_neighbours(task, model)])
     found = fit_neighbours(task, model)
     assert isinstance(found.fit, NeighbourFit)
     learned = Start(found.fit.kernel, found.fit.noise_variance, rows=task.num_rows)
