@@ -51,6 +51,36 @@ def test_summit_is_found_whatever_the_information_says(factor: float) -> None:
     np.testing.assert_allclose(found.x, SUMMIT, atol=1e-3)
 
 
+@pytest.mark.parametrize("factor", [0.1, 2.5])
+def test_all_second_derivatives_are_taken_where_promises_are_not_kept(factor: float) -> None:
+    asked = []
+
+    def evaluate(x: Array) -> Evaluation:
+        def bend() -> Array:
+            asked.append(x)
+            return (factor - 1) * CURVATURE
+
+        return quadratic(x, factor)._replace(bend=bend)
+
+    found = climb(evaluate, start=(0.6, -0.3))
+    assert asked
+    assert found.num_evaluations <= 5
+    np.testing.assert_allclose(found.x, SUMMIT, atol=1e-3)
+    known = climb(lambda x: quadratic(x)._replace(bend=lambda: pytest.fail("not needed")))
+    assert known.num_evaluations == 2
+
+
+def test_curvature_stays_positive_where_the_function_bends_upwards() -> None:
+    # −(x² − 1)²/4 from near its lowest point.
+    def evaluate(x: Array) -> Evaluation:
+        value = -((x[0] ** 2 - 1) ** 2) / 4
+        slope, second = -x[0] * (x[0] ** 2 - 1), 1 - 3 * x[0] ** 2
+        return Evaluation(value, np.array([slope]), np.eye(1), lambda: np.array([[second + 1]]))
+
+    found = climb(evaluate, start=(0.05,), lower=(-3.0,), upper=(3.0,), tolerance=1e-9)
+    assert found.x[0] == pytest.approx(1.0, abs=1e-3)
+
+
 def test_two_evaluations_do_where_the_information_is_the_curvature() -> None:
     assert climb(quadratic).num_evaluations == 2
 

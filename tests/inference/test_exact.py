@@ -13,7 +13,16 @@ from orthogp.inference.bounds import titsias_bound
 from orthogp.inference.exact import ExactObjective, ExactPosterior
 from orthogp.inference.moments import moments_from_rows
 from orthogp.inference.parameters import pack
-from orthogp.kernels import RBF, Kernel, Matern12, Matern32, Matern52, RationalQuadratic, Rotated
+from orthogp.kernels import (
+    RBF,
+    Kernel,
+    Matern,
+    Matern12,
+    Matern32,
+    Matern52,
+    RationalQuadratic,
+    Rotated,
+)
 from tests import oracles
 from tests.oracles import Array
 from tests.problems import (
@@ -254,6 +263,51 @@ def test_information_is_the_average_one(kernel: Kernel, num_dims: int, repeats: 
     np.testing.assert_allclose(found.information, expected, rtol=1e-7, atol=1e-8)
 
 
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        Matern12(0.7, [0.5, 0.8, 1.1]),
+        RBF(0.7, 0.5),
+        RationalQuadratic(0.7, [0.5, 0.8, 1.1], 1.4),
+        Matern52(0.7, [0.5, 0.9]).on(0, 2) + RBF(0.3, 0.5).on(1),
+        RBF(0.7, 0.5).on(2) * Matern32(1.0, 0.4).fix("lengthscale").on(0),
+    ],
+)
+@pytest.mark.parametrize("repeats", [True, False])
+def test_bend_is_how_the_covariance_bends(kernel: Kernel, repeats: bool) -> None:
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((25, 3)), rng.standard_normal((25, 2))
+    X[1] = X[0]
+    weights = rng.uniform(1.0, 2.0, 25)
+    objective = ExactObjective(kernel, MeanPrior(0.5), X, y, weights, repeats=repeats)
+    vector = np.append(pack(kernel, objective.slots), np.log(NOISE))
+    found = objective.evaluate(vector)
+    assert found.bend is not None
+
+    def dense_covariance(v: Array) -> Array:
+        K = covariances(objective.kernel_at(v), X[:, None] - X)
+        return K + 0.5 + np.diag(np.exp(v[-1]) / weights)
+
+    inverse = np.linalg.inv(dense_covariance(vector))
+    bar = (inverse @ y @ y.T @ inverse - 2 * inverse) / 2
+    expected = oracles.fourth_order_difference(
+        lambda v: np.einsum(
+            "nm,nmi->i", bar, oracles.fourth_order_difference(dense_covariance, v, 2e-3)
+        ),
+        vector,
+        2e-3,
+    )
+    np.testing.assert_allclose(found.bend(), expected, rtol=1e-6, atol=1e-6)
+
+
+def test_kernels_of_many_parts_have_no_bend() -> None:
+    rows = make_rows(16, 12, 2)
+    for kernel in (RBF(1.0, 1.0) + RBF() + Matern32(), Matern(1.2), Rotated(RBF(1.0, [1.0, 2.0]))):
+        objective = ExactObjective(kernel, NO_MEAN, rows.X, rows.y)
+        vector = np.append(pack(kernel, objective.slots), 0.0)
+        assert objective.evaluate(vector).bend is None
+
+
 def test_nothing_depends_on_what_is_kept_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = make_rows(13, 40, 2)
     vector = np.log([1.3, 0.5, 0.7, 0.2])
@@ -262,7 +316,7 @@ def test_nothing_depends_on_what_is_kept_in_memory(monkeypatch: pytest.MonkeyPat
         monkeypatch.setattr(exact_module, "_KEPT", bytes_kept)
         objective = ExactObjective(RBF(1.0, [1.0, 1.0]), NO_MEAN, rows.X, rows.y)
         evaluations.append(objective.evaluate(vector))
-    for one, other in zip(*evaluations):
+    for one, other in zip(*(found[:3] for found in evaluations)):
         np.testing.assert_allclose(one, other, rtol=1e-12)
 
 

@@ -9,9 +9,10 @@ Likelihoods of Gaussian processes are flat in directions that data do not determ
 lengthscale of a column that does not matter: there a step goes as far as it may, and what it
 promises still goes to zero.
 
-A model far from the data has more curvature than its information: a smooth function without noise
-under a rough kernel. Once some steps have kept too little of what they promised, A is raised along
-the last ones to what the gradients say (BFGS).
+If the model is not that of the data, the information is not their curvature: that of a smooth
+function without noise under a rough kernel is many times as large. Where steps do not keep what
+they promised, the rest of the second derivatives is taken as well, or A is raised along the last
+steps to what the gradients say (BFGS).
 """
 
 from __future__ import annotations
@@ -28,16 +29,26 @@ Vector = NDArray[np.float64]
 _RADIUS, _LARGEST_RADIUS = 2.0, 4.0
 # A search whose steps have become shorter is at an end, as far as rounding lets it see.
 _SMALLEST_RADIUS = 1e-4
-# After so many disappointing steps, gradients along the last ones correct the information.
+# Shares of what a step promised that it keeps if the curvature is known within half of itself. Of
+# steps that promise more nats than this not even all second derivatives know.
+_KEPT, _BEYOND = (0.5, 1.5), 30.0
+# The least curvature, relative to the information.
+_LEAST = 0.3
+# After so many disappointing steps, gradients along the last ones raise the information.
 _DISAPPOINTING, _REMEMBERED = 4, 6
 
 
 class Evaluation(NamedTuple):
-    """A function's value, gradient (p,) and average information (p, p)."""
+    """A function's value, gradient (p,) and average information (p, p).
+
+    `bend` gives what the information leaves out of the second derivatives, (p, p), if it is to be
+    had.
+    """
 
     value: float
     gradient: Vector
     information: NDArray[np.float64]
+    bend: Callable[[], NDArray[np.float64]] | None = None
 
 
 class Ascent(NamedTuple):
@@ -79,17 +90,15 @@ def ascend(
     """
     x = np.clip(start, lower, upper)
     at = evaluate(x) if first is None else first
-    used, radius, disappointing = int(first is None), _RADIUS, 0
-    steps: list[tuple[Vector, Vector]] = []
+    used, radius, past = int(first is None), _RADIUS, _Past([], [])
     if at is None:
         return None
     while True:
-        curvature = at.information
-        if disappointing >= _DISAPPOINTING:
-            curvature = _raised(curvature, steps[-_REMEMBERED:])
         low, high = np.maximum(lower - x, -radius), np.minimum(upper - x, radius)
-        step = box_step(at.gradient, curvature, low, high)
-        promised = float(at.gradient @ step - 0.5 * step @ curvature @ step)
+        step, promised = _modelled(at, at.information, low, high)
+        curvature = past.corrected(at, promised)
+        if curvature is not None:
+            step, promised = _modelled(at, curvature, low, high)
         settled = promised < tolerance or radius < _SMALLEST_RADIUS
         if settled or used >= max_evaluations or out_of_time():
             return Ascent(x, at, used, settled, step, promised)
@@ -100,15 +109,50 @@ def ascend(
         used += 1
         length = float(np.max(np.abs(step)))
         gain = -np.inf if there is None else there.value - at.value
+        past.kept.append(gain / promised)
         if gain < 0.25 * promised:
-            disappointing += 1
             radius = (0.5 if gain > 0 else 0.25) * length
         elif gain > 0.5 * promised and length > 0.99 * radius:
             radius = min(2 * radius, _LARGEST_RADIUS)
         if there is not None:
-            steps.append((candidate - x, at.gradient - there.gradient))
+            past.steps.append((candidate - x, at.gradient - there.gradient))
             if gain > 0:
                 x, at = candidate, there
+
+
+class _Past(NamedTuple):
+    """What steps have kept of their promises; the steps, and how the gradient changed with them."""
+
+    kept: list[float]
+    steps: list[tuple[Vector, Vector]]
+
+    def corrected(self, at: Evaluation, promised: float) -> NDArray[np.float64] | None:
+        """Return a better curvature than the information, if that has not kept its promises."""
+        if at.bend is None:
+            if sum(share < 0.25 for share in self.kept) < _DISAPPOINTING:
+                return None
+            return _raised(at.information, self.steps[-_REMEMBERED:])
+        broken = any(not _KEPT[0] < share < _KEPT[1] for share in self.kept[-2:])
+        return _bent(at.information, at.bend()) if broken and promised < _BEYOND else None
+
+
+def _modelled(
+    at: Evaluation, curvature: NDArray[np.float64], low: Vector, high: Vector
+) -> tuple[Vector, float]:
+    """Return the best step of a model, and what it promises."""
+    step = box_step(at.gradient, curvature, low, high)
+    return step, float(at.gradient @ step - 0.5 * step @ curvature @ step)
+
+
+def _bent(information: NDArray[np.float64], bend: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the information less what bends, positive in every direction."""
+    size = len(information)
+    flat = 1e-6 * float(np.trace(information)) + 1e-9
+    chol = np.linalg.cholesky(information + flat * np.eye(size))
+    relative = np.linalg.solve(chol, np.linalg.solve(chol, information - bend).T)
+    values, vectors = np.linalg.eigh((relative + relative.T) / 2)
+    root = chol @ vectors
+    return (root * np.maximum(values, _LEAST)) @ root.T
 
 
 def _raised(

@@ -27,7 +27,10 @@ from orthogp.features.lattice import MeanPrior
 from orthogp.features.orders import correlation_lengths
 from orthogp.inference.ascent import Evaluation
 from orthogp.inference.bounds import factorise_in_place, unwhiten, whiten
-from orthogp.inference.exact_information import derivative_products
+from orthogp.inference.exact_information import (
+    derivative_products,
+    weighted_second_derivatives,
+)
 from orthogp.inference.functionals import check_boxes
 from orthogp.inference.pair_covariances import Covariances, PairKernel
 from orthogp.inference.parameters import overflows, pack, unpack
@@ -242,12 +245,25 @@ class ExactObjective:
             weights *= data.weight_products
             weights[-1] = np.einsum("ii->i", bar) @ data.weights
         weights *= 1 / (2 * noise)
-        gradient = np.append(self._pull(vector, k, weights), 0.5 * noise_part)
+        by_lag = self._by_lag(k, weights)
+        by_parameter = self._pair_kernel.gradient(vector[:-1], k.by_parameter @ weights, by_lag)
+        gradient = np.append(by_parameter, 0.5 * noise_part)
         if not np.isfinite(gradient).all() and not (
             np.isfinite(k.by_parameter).all() and np.isfinite(k.by_square).all()
         ):
             raise overflows(self.kernel)
-        return Evaluation(solution.log_likelihood, gradient, information)
+
+        def bend() -> NDArray[np.float64]:
+            """Return ½ tr((ααᵀ − C⁻¹) ∂²C)."""
+            total = np.zeros((len(vector), len(vector)))
+            total[:-1, :-1] = weighted_second_derivatives(
+                self._pair_kernel, vector[:-1], self._pairs, weights, by_lag
+            )
+            total[-1, -1] = 0.5 * (np.sum(scaled_alpha**2) - p * kept)
+            return total
+
+        known = informed and self._pair_kernel.has_second
+        return Evaluation(solution.log_likelihood, gradient, information, bend if known else None)
 
     def _information(
         self, vector: NDArray[np.float64], k: Covariances, solution: Solution
@@ -272,20 +288,28 @@ class ExactObjective:
             return None
         return self._last[1]
 
+    def prior_variance(self, vector: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+        """Return k(0), and its derivatives in the kernel's parameters, (p − 1,)."""
+        nowhere = np.zeros((self._data.X.shape[1], 1))
+        k = self._pair_kernel.covariances(
+            vector[:-1], 1, lambda part: nowhere, lambda part: nowhere, nowhere[:, 0]
+        )
+        by_lag = np.zeros((len(k.by_square), len(nowhere)))
+        gradient = self._pair_kernel.gradient(vector[:-1], k.by_parameter[:, 0], by_lag)
+        return float(k.values[0]), gradient
+
     def kernel_at(self, vector: NDArray[np.float64]) -> Kernel:
         """Return the kernel of a parameter vector."""
         return unpack(self.kernel, self.slots, np.asarray(vector[:-1]))
 
-    def _pull(
-        self, vector: NDArray[np.float64], k: Covariances, weights: NDArray[np.float64]
-    ) -> NDArray[np.float64]:
-        """Return Σ_p weights_p ∂k_p/∂log θ."""
+    def _by_lag(self, k: Covariances, weights: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return Σ_p weights_p T_dp ∂k_p/∂s_j, (m, d)."""
         by_lag = np.zeros((len(k.by_square), self._pair_kernel.num_dims))
         if len(k.by_square):
             by_square = k.by_square * weights
             for part in chunks(self._pairs.count, _PAIRS_PER_BLOCK):
                 by_lag += by_square[:, part] @ self._pairs.squares_of_lags(part).T
-        return self._pair_kernel.gradient(vector[:-1], k.by_parameter @ weights, by_lag)
+        return by_lag
 
     def _covariances(self, vector: NDArray[np.float64], *, derivatives: bool) -> Covariances:
         return _covariances(

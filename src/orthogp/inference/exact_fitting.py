@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from orthogp.errors import InputError, PrecisionError
 from orthogp.features import MeanPrior
@@ -18,6 +18,9 @@ from orthogp.inference.threads import BlasThreads
 
 #: The most rows: time grows with their cube, memory with their square (200 MB per matrix).
 MOST_ROWS = 5000
+
+# How often the noise is raised for a matrix that was factorised before, but with other rounding.
+_RAISES = 4
 
 
 @dataclass(frozen=True)
@@ -78,8 +81,16 @@ class ExactFitter:
             with suppress(PrecisionError):
                 exact = self._posterior(found.beyond)
         if exact is None or exact.log_marginal_likelihood < found.value:
-            exact = self._posterior(found.best, found.solution)
+            exact = self._resolved(found.best, found.solution)
         return self._finish(exact, found.converged, found.num_evaluations)
+
+    def _resolved(self, at: Start, solution: Solution | None) -> ExactPosterior:
+        """Return the posterior, with more noise if rounding has reached what there is."""
+        for _ in range(_RAISES):
+            with suppress(PrecisionError):
+                return self._posterior(at, solution)
+            at = replace(at, noise_variance=3 * at.noise_variance)
+        return self._posterior(at)
 
     def _posterior(self, at: Start, solution: Solution | None = None) -> ExactPosterior:
         with self._threads.limited(len(self._rows.X)):

@@ -20,7 +20,7 @@ from orthogp.inference.family_fit import FamilyRows
 from orthogp.inference.limits import NOISE_FLOOR, row_limits
 from orthogp.inference.parameters import pack
 from orthogp.inference.settings import FitSettings, Start
-from orthogp.inference.threads import BlasThreads
+from orthogp.inference.threads import BlasThreads, one_thread
 
 Vector = NDArray[np.float64]
 
@@ -33,13 +33,17 @@ _CENTRES = 4
 _CLIMBS = ((150, 7), (300, 5), (_FEW_ROWS, 4))
 _MOST_EVALUATIONS = 80
 # A step that promises fewer nats is not taken: with few rows, with part of them, with many.
-_SETTLED, _SETTLED_PART, _SETTLED_MANY = 1e-4, 1e-2, 5e-2
+_SETTLED, _SETTLED_PART, _SETTLED_MANY = 1e-4, 5e-2, 0.1
 # The last step, taken without looking back, is not worth a factorisation if it promises less.
 _NEGLIGIBLE = 1e-2
 # Starts whose values differ by less are the same: lengthscales so short that all rows are apart.
 _SAME = 0.02
 # Summits of a part that are so many nats below the highest may be the highest of all rows.
 _DOUBT = 10.0
+# The largest N k(0)/σ² that double precision resolves, as a rule, and the largest σ²/k(0).
+_RESOLVED, _MOST_NOISE = 3e14, 1e9
+# How often the noise is raised where rounding has reached it all the same.
+_RAISES = 8
 # From so many rows on several threads may be faster than one.
 _MANY_ROWS = 1024
 
@@ -92,16 +96,19 @@ class ExactSearch:
         parts = [_take(self._rows, _choose_rows(X, size)) for size in sizes]
         stages = [self._stage(starts[0], part) for part in (*parts, self._rows)]
         limits = row_limits(starts[0].kernel, stages[0].objective.slots, X, NOISE_FLOOR)
-        summits = self._explore(stages[0], starts, limits)
-        for stage in stages[1:]:
-            summits = self._go_on(stage, summits, limits)
-        top, objective = summits[0], stages[-1].objective
+        limits[0][-1], limits[1][-1] = np.log(len(X) / _RESOLVED), np.log(_MOST_NOISE)
+        # What is small between the evaluations, or is not theirs, gets one thread.
+        with one_thread():
+            summits = self._explore(stages[0], starts, limits)
+            for stage in stages[1:]:
+                summits = self._go_on(stage, summits, limits)
+        top, last = summits[0], stages[-1]
         onwards = top.converged and top.promised > _NEGLIGIBLE
         return Found(
-            best=_as_start(objective, top.x),
+            best=last.start_of(top.x),
             value=top.at.value,
-            solution=objective.solution_at(top.x),
-            beyond=_as_start(objective, np.clip(top.x + top.step, *limits)) if onwards else None,
+            solution=last.objective.solution_at(last.vector(top.x)),
+            beyond=last.start_of(np.clip(top.x + top.step, *limits)) if onwards else None,
             converged=top.converged,
             num_evaluations=sum(stage.num_evaluations for stage in stages),
         )
@@ -110,7 +117,7 @@ class ExactSearch:
         self, stage: _Stage, starts: list[Start], limits: tuple[Vector, Vector]
     ) -> list[Ascent]:
         """Return the summits found from the best starts of different shapes, the highest first."""
-        vectors = [np.clip(_as_vector(stage.objective, start), *limits) for start in starts]
+        vectors = [np.clip(stage.x_of(start), *limits) for start in starts]
         # Starts that differ in nothing that is learned, or beyond the limits only, are the same.
         known: dict[bytes, float] = {}
         for vector in vectors:
@@ -144,7 +151,7 @@ class ExactSearch:
         """Return the summits of more rows near those of fewer, the highest first."""
         doubtful: list[Ascent] = []
         for summit in summits:
-            known = any(abs(summit.at.value - other.at.value) < _SAME for other in doubtful)
+            known = any(_are_one(summit, other) for other in doubtful)
             if summit.at.value > summits[0].at.value - _DOUBT and not known:
                 doubtful.append(summit)
         values = [stage.value(s.x) for s in doubtful] if len(doubtful) > 1 else [0.0]
@@ -165,12 +172,23 @@ class ExactSearch:
     def _climb(
         self, stage: _Stage, start: Vector, limits: tuple[Vector, Vector], **options: Any
     ) -> Ascent | None:
+        lower, upper = limits
+        for _ in range(_RAISES):
+            first = stage.evaluate(start)
+            if first is not None:
+                break
+            # More rows need more noise to be resolved.
+            start = np.clip(np.append(start[:-1], start[-1] + np.log(30)), lower, upper)
+        else:
+            return None
         return ascend(
             stage.evaluate,
             start,
-            *limits,
+            lower,
+            upper,
             max_evaluations=_MOST_EVALUATIONS,
             out_of_time=self._settings.late,
+            first=first,
             **options,
         )
 
@@ -188,7 +206,15 @@ class ExactSearch:
 
 
 class _Stage:
-    """The likelihood of some rows, counting how often it is evaluated."""
+    r"""The likelihood of some rows, counting how often it is evaluated.
+
+    Its last parameter is η in
+
+        σ² = (ε⁴ + (k(0) e^η)⁴)^¼
+
+    with the smallest noise ε that is believed, whatever the data. It is the ratio e^η that double
+    precision limits.
+    """
 
     def __init__(
         self, objective: ExactObjective, size: int, threads: BlasThreads, *, whole: bool
@@ -202,8 +228,8 @@ class _Stage:
         """Return log p(y), or −∞ beyond double precision."""
         self.num_evaluations += 1
         try:
-            with self._threads.limited(self.size, _MANY_ROWS if self.whole else _PARTS[-1]):
-                return self.objective.value(x)
+            with self._threads.limited(self.size, self._least):
+                return self.objective.value(self.vector(x))
         except PrecisionError:
             return -np.inf
 
@@ -211,10 +237,54 @@ class _Stage:
         """Return log p(y) with derivatives, or `None` beyond double precision."""
         self.num_evaluations += 1
         try:
-            with self._threads.limited(self.size, _MANY_ROWS if self.whole else _PARTS[-1]):
-                return self.objective.evaluate(x)
+            with self._threads.limited(self.size, self._least):
+                found = self.objective.evaluate(self.vector(x))
         except PrecisionError:
             return None
+        variance, moved = self.objective.prior_variance(x)
+        # Of log k(0) e^η, and how much of the noise that is.
+        slope = np.append(moved / variance, 1.0)
+        share = 1 / (1 + (NOISE_FLOOR / variance) ** 4 * np.exp(-4 * x[-1]))
+        J = np.eye(len(x))
+        J[-1] = share * slope
+        bend = found.bend
+
+        def bent() -> NDArray[np.float64]:
+            assert bend is not None
+            # As log k(0) bends for a sum of variances.
+            of_sum = np.diag(np.append(slope[:-1], 0.0))
+            of_sum[:-1, :-1] -= np.outer(slope[:-1], slope[:-1])
+            of_noise = share * of_sum + 4 * share * (1 - share) * np.outer(slope, slope)
+            return J.T @ bend() @ J + found.gradient[-1] * of_noise
+
+        return Evaluation(
+            found.value,
+            J.T @ found.gradient,
+            J.T @ found.information @ J,
+            None if bend is None else bent,
+        )
+
+    def vector(self, x: Vector) -> Vector:
+        """Return the parameters of the objective, whose last is log σ²."""
+        variance, _ = self.objective.prior_variance(x)
+        own = np.log(variance) + x[-1]
+        return np.append(x[:-1], np.logaddexp(4 * np.log(NOISE_FLOOR), 4 * own) / 4)
+
+    def x_of(self, start: Start) -> Vector:
+        """Return where a start lies."""
+        x = np.append(pack(start.kernel, self.objective.slots), 0.0)
+        x[-1] = np.log(start.noise_variance / self.objective.prior_variance(x)[0])
+        return x
+
+    def start_of(self, x: Vector) -> Start:
+        """Return what lies at a place."""
+        vector = self.vector(x)
+        return Start(self.objective.kernel_at(vector), float(np.exp(vector[-1])))
+
+    @property
+    def _least(self) -> int:
+        # Several threads are tried out on a part.
+        return _MANY_ROWS if self.whole else _PARTS[-1]
 
 
 def choose_starts(starts: list[Start], values: list[float], number: int) -> list[int]:
@@ -236,6 +306,13 @@ def _joins(x: Vector, at: Evaluation, summit: Ascent) -> bool:
     return bool(close and summit.at.value - 1 < at.value < summit.at.value + 1e-3)
 
 
+def _are_one(one: Ascent, other: Ascent) -> bool:
+    """Return whether two searches have ended at the same summit, as far as they went."""
+    away = one.x - other.x
+    unlike = away @ (one.at.information + other.at.information) @ away
+    return bool(unlike < 1 and abs(one.at.value - other.at.value) < 0.3)
+
+
 def _choose_rows(X: NDArray[np.float64], size: int) -> NDArray[np.int64]:
     """Return a part of the rows: half of them from all over, half neighbours of a few."""
     order = np.random.default_rng(0).permutation(len(X))
@@ -254,11 +331,3 @@ def _choose_rows(X: NDArray[np.float64], size: int) -> NDArray[np.int64]:
 def _take(rows: FamilyRows, chosen: NDArray[np.int64]) -> FamilyRows:
     weights = None if rows.weights is None else rows.weights[chosen]
     return FamilyRows(np.asarray(rows.X[chosen], dtype=np.float64), rows.y[chosen], weights)
-
-
-def _as_vector(objective: ExactObjective, start: Start) -> Vector:
-    return np.append(pack(start.kernel, objective.slots), np.log(start.noise_variance))
-
-
-def _as_start(objective: ExactObjective, x: Vector) -> Start:
-    return Start(objective.kernel_at(x), float(np.exp(x[-1])))

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from orthogp.inference.pair_functions import Given, evaluate, split
+from orthogp.inference.pair_functions import Given, evaluate, second_derivatives, split
 from orthogp.inference.parameters import Slot, learned_slots
 from orthogp.inference.profile_tables import Interpolated, ProfileTable, circle_squares, is_dear
 from orthogp.inference.threads import in_threads
@@ -28,6 +28,8 @@ from orthogp.statistics.nufft import chunks
 
 # Pairs per compiled call: two shapes, so that few rows cost little and little is compiled.
 _FEW_PAIRS, _BLOCK = 2**12, 2**14
+# Up to so many parameters and squares second derivatives are taken of.
+_FEW_SECOND = 4
 
 
 class Covariances(NamedTuple):
@@ -226,6 +228,30 @@ class PairKernel:
 
         in_threads(evaluate_part, list(chunks(count, block)), num_threads)
         return Covariances(values, by_parameter, by_square)
+
+    @property
+    def has_second(self) -> bool:
+        """Whether second derivatives are to be had, at a reasonable price."""
+        tabulated = any(own.table is not None for own in self._numbers)
+        few = len(self.others) + len(self._numbers) <= _FEW_SECOND
+        return few and not (tabulated or self.needs_lags)
+
+    def second(self, vector: NDArray[np.float64], T: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return second derivatives in all but stretched parameters, and in squares, (r, r, c).
+
+        Parameters
+        ----------
+        T : (d, c)
+            Squares of lags, of up to a block of pairs.
+        """
+        block = _FEW_PAIRS if T.shape[1] <= _FEW_PAIRS else _BLOCK
+        numbers = np.zeros((len(self._numbers), block))
+        numbers[:, : T.shape[1]] = self.inverse_squares(vector) @ T
+        parameters = np.ascontiguousarray(vector[self._compiled])
+        found = second_derivatives(
+            self._form, self._compiled_slots, self._arrays, parameters, numbers, self._width
+        )
+        return found[:, :, : T.shape[1]]
 
     def between(
         self, vector: NDArray[np.float64], A: NDArray[np.float64], B: NDArray[np.float64]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -63,6 +64,28 @@ def _joined(form: Form, arrays: list[Any]) -> Kernel:
     return jax.tree.unflatten(form.structure, leaves)
 
 
+def _covariance(form: Form, slots: tuple[Slot, ...], arrays: list[Any]) -> Callable:
+    """Return k as a function of log parameters (q,), numbers (m,) and a lag (d,)."""
+    kernel = _joined(form, arrays)
+
+    def covariance(
+        parameters: Float[AnyArray, " q"],
+        own: Float[AnyArray, " m"],
+        lag: Float[AnyArray, " d"],
+    ) -> Float[AnyArray, ""]:
+        whole, j = unpack(kernel, slots, parameters), 0
+        primitives: list[Kernel] = []
+        for primitive, _ in whole.primitives():
+            if isinstance(primitive, Radial | Cyclic):
+                primitive, j = Given(primitive.at_square(own[j])), j + 1
+            elif isinstance(primitive, Given):
+                primitive, j = Given(own[j]), j + 1
+            primitives.append(primitive)
+        return whole.with_primitives(iter(primitives)).k(lag)
+
+    return covariance
+
+
 def evaluate(
     form: Form,
     slots: tuple[Slot, ...],
@@ -99,23 +122,7 @@ def _evaluate(
     numbers: Float[AnyArray, "m n"],
     lags: Float[AnyArray, "d *n"],
 ) -> tuple[Float[AnyArray, " n"], Float[AnyArray, "q n"], Float[AnyArray, "m n"]]:
-    kernel = _joined(form, arrays)
-
-    def covariance(
-        parameters: Float[AnyArray, " q"],
-        own: Float[AnyArray, " m"],
-        lag: Float[AnyArray, " d"],
-    ) -> Float[AnyArray, ""]:
-        whole, j = unpack(kernel, slots, parameters), 0
-        primitives: list[Kernel] = []
-        for primitive, _ in whole.primitives():
-            if isinstance(primitive, Radial | Cyclic):
-                primitive, j = Given(primitive.at_square(own[j])), j + 1
-            elif isinstance(primitive, Given):
-                primitive, j = Given(own[j]), j + 1
-            primitives.append(primitive)
-        return whole.with_primitives(iter(primitives)).k(lag)
-
+    covariance = _covariance(form, slots, arrays)
     q, m = len(parameters), len(numbers)
     in_axes = (None, 1, 1 if lags.ndim == 2 else None)
     if not 0 < q + m <= _FEW_DERIVATIVES:
@@ -133,3 +140,39 @@ def _evaluate(
     steps = jnp.eye(q + m)
     values, found = jax.vmap(derivative, out_axes=(None, 0))(steps[:, :q], steps[:, q:])
     return values, found[:q], found[q:]
+
+
+def second_derivatives(
+    form: Form,
+    slots: tuple[Slot, ...],
+    arrays: list[Any],
+    parameters: NDArray[np.float64],
+    numbers: NDArray[np.float64],
+    width: int,
+) -> NDArray[np.float64]:
+    """Return the second derivatives of k in parameters and numbers, (q + m, q + m, n).
+
+    For kernels that no primitive of needs lags; see `evaluate`.
+    """
+    with jax.enable_x64(True):
+        return np.asarray(_second_derivatives(form, slots, arrays, parameters, numbers, width))
+
+
+@partial(jax.jit, static_argnums=(0, 1, 5))
+def _second_derivatives(
+    form: Form,
+    slots: tuple[Slot, ...],
+    arrays: list[Any],
+    parameters: Float[AnyArray, " q"],
+    numbers: Float[AnyArray, "m n"],
+    width: int,
+) -> Float[AnyArray, "r r n"]:
+    covariance, q = _covariance(form, slots, arrays), len(parameters)
+
+    def at(both: Float[AnyArray, " r"]) -> Float[AnyArray, ""]:
+        return covariance(both[:q], both[q:], jnp.zeros(width))
+
+    def at_pair(own: Float[AnyArray, " m"]) -> Float[AnyArray, "r r"]:
+        return jax.hessian(at)(jnp.concatenate([parameters, own]))
+
+    return jax.vmap(at_pair, in_axes=1, out_axes=2)(numbers)
