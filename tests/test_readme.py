@@ -165,7 +165,7 @@ PROVOKED = {
         "encode its categories as whole numbers from 0, and give Categorical as many levels.",
     ),
     "joint": (
-        lambda: GPRegressor(RBF()).fit(np.tile(X, 4), y),
+        lambda: GPRegressor(RBF(), solver="dense").fit(np.tile(X, 4), y),
         "The kernel acts on 4 columns, but can act on at most 3 jointly:",
     ),
     "one class": (
