@@ -90,7 +90,7 @@ def test_auto_turns_to_the_iterative_solver_where_the_dense_one_would_blur():
     X = np.sort(rng.uniform(0, 1, (20_000, 1)), axis=0)
     y = np.cumsum(rng.standard_normal(20_000)) / 141 + 0.005 * rng.standard_normal(20_000)
     test = rng.random(20_000) < 0.1
-    auto = GPRegressor("matern12").fit(X[~test], y[~test])
+    auto = GPRegressor("matern12", features="lattice").fit(X[~test], y[~test])
     dense = GPRegressor("matern12", solver="dense").fit(X[~test], y[~test])
     assert isinstance(auto.posterior_, IterativePosterior)
     errors = [np.sqrt(np.mean((model.predict(X[test]) - y[test]) ** 2)) for model in (auto, dense)]
