@@ -121,7 +121,7 @@ def test_standard_errors_are_honest() -> None:
         lower, upper = fitter._limits(kernel, slots)
         x = np.append(np.zeros(2), np.log(0.09))
         stage = fitter._stage_at(stage, x)
-        best = fitter._search(stage, x, lower, upper, tolerance=1e-3, iterations=50)
+        best = fitter._search(stage, x, lower, upper, tolerance=1e-3, most=50)
         found.append(best.x)
         errors.append(fitter._errors(stage, best.x, lower, upper)[0])
     ratio = np.std(found, axis=0, ddof=1) / np.mean(errors, axis=0)
