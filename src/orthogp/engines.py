@@ -36,7 +36,7 @@ from orthogp.kernels.sphere import is_on_sphere
 from orthogp.learning import learn, try_lattice
 from orthogp.neighbours.fitting import NeighbourFit, NeighbourFitter
 from orthogp.neighbours.posterior import NeighbourPosterior
-from orthogp.neighbours.rows import merge_rows
+from orthogp.inference.merged_rows import merge_rows
 from orthogp.neighbours.starts import starts_near_rows
 from orthogp.sketch import Rows, Sketch, Units
 from orthogp.statistics.lattice import MAX_DIMS

@@ -146,6 +146,35 @@ def test_weight_two_is_the_row_twice() -> None:
         np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.parametrize("repeats", [True, False])
+def test_rows_of_equal_inputs_are_those_of_dense_algebra(repeats: bool) -> None:
+    rng = np.random.default_rng(13)
+    X = rng.standard_normal((12, 2))[rng.integers(12, size=40)]
+    y, weights = rng.standard_normal((40, 2)), rng.integers(1, 4, 40).astype(float)
+    kernel, mean = Matern32(1.3, [0.5, 0.8]), mean_prior("constant", 2)
+    times = weights.astype(int) if repeats else np.ones(40, dtype=int)
+    written_out, targets = np.repeat(X, times, axis=0), np.repeat(y, times, axis=0)
+    noise = NOISE if repeats else NOISE / weights
+
+    def prior(A: Array, B: Array) -> Array:
+        return covariances(kernel, A[:, None] - B) + mean_covariance(mean, A, B)
+
+    K = prior(written_out, written_out)
+    exact = ExactPosterior(kernel, NOISE, mean, X, y, weights, repeats=repeats)
+    expected = oracles.log_marginal_likelihood(K, targets, noise)
+    assert exact.log_marginal_likelihood == pytest.approx(expected, rel=1e-11)
+    assert exact.num_rows == 40
+    new = rng.standard_normal((5, 2))
+    predicted, known = (
+        exact.predict(new),
+        oracles.posterior(K, prior(new, written_out), prior(new, new), targets, noise),
+    )
+    np.testing.assert_allclose(predicted.mean, known[0], rtol=1e-9, atol=1e-10)
+    np.testing.assert_allclose(predicted.variance, np.diag(known[1]), rtol=1e-9, atol=1e-10)
+    objective = ExactObjective(kernel, mean, X, y, weights, repeats=repeats)
+    assert_gradient(objective)
+
+
 def test_prediction_does_not_depend_on_how_many_rows_are_asked_for() -> None:
     rows = make_rows(8, 10, 1)
     exact = ExactPosterior(RBF(1.3, 0.5), NOISE, NO_MEAN, rows.X, rows.y)
@@ -277,7 +306,6 @@ def test_information_is_the_average_one(kernel: Kernel, num_dims: int, repeats: 
 def test_bend_is_how_the_covariance_bends(kernel: Kernel, repeats: bool) -> None:
     rng = np.random.default_rng(0)
     X, y = rng.standard_normal((25, 3)), rng.standard_normal((25, 2))
-    X[1] = X[0]
     weights = rng.uniform(1.0, 2.0, 25)
     objective = ExactObjective(kernel, MeanPrior(0.5), X, y, weights, repeats=repeats)
     vector = np.append(pack(kernel, objective.slots), np.log(NOISE))

@@ -14,7 +14,7 @@ from orthogp.kernels import RBF, Matern32, Matern52
 from orthogp.neighbours.conditionals import terms
 from orthogp.neighbours.fitting import NeighbourFitter
 from orthogp.neighbours.posterior import NeighbourPosterior
-from orthogp.neighbours.rows import merge_rows
+from orthogp.inference.merged_rows import merge_rows
 
 MEANS = {
     "none": MeanPrior(),

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from orthogp.neighbours.rows import merge_rows
+from orthogp.inference.merged_rows import merge_rows
 from orthogp.neighbours.search import NearestRows, OrderedRows
 
 

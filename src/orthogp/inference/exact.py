@@ -7,10 +7,12 @@ The covariance K holds kernel and mean prior, and row n has noise σ²/w_n. With
 
 for each target. B has eigenvalues ≥ 1, so its Cholesky factor needs no jitter. If weights count
 repeated rows, N is Σ w_n and the term with log w_n is left out: weight 2 is the row twice. Rows of
-weight zero are not there. The gradient is that of Gaussian likelihoods,
+weight zero are not there. Rows of equal inputs are merged (see `merge_rows`): B has one row for
+each different input, and S, the weighted sum of squares about the means of equal inputs, adds
+−S/2σ². The gradient is that of Gaussian likelihoods,
 
     ∂ log p/∂θ = ½ tr((ααᵀ − W^½ B⁻¹ W^½/σ²) ∂K/∂θ)
-    ∂ log p/∂log σ² = ½ (σ² Σ α_n²/w_n + Σ_n (1 − (B⁻¹)_nn) − N)
+    ∂ log p/∂log σ² = ½ (σ² Σ α_n²/w_n + Σ_n (1 − (B⁻¹)_nn) + S/σ² − N)
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ from orthogp.inference.exact_information import (
     weighted_second_derivatives,
 )
 from orthogp.inference.functionals import check_boxes
+from orthogp.inference.merged_rows import merge_rows
 from orthogp.inference.pair_covariances import Covariances, PairKernel
 from orthogp.inference.parameters import overflows, pack, unpack
 from orthogp.inference.predictive import Gaussian, PredictivePosterior
@@ -69,6 +72,11 @@ class ExactPosterior(PredictivePosterior):
         Whether a weight w counts a row w times; otherwise it divides the row's noise variance.
     solution : Solution, optional
         What an objective of the same rows has found with these hyperparameters.
+
+    Attributes
+    ----------
+    rows : PositiveRows
+        Inputs (n, d), targets (n, p) and weights (n,) of the rows of positive weight.
     """
 
     def __init__(
@@ -88,7 +96,8 @@ class ExactPosterior(PredictivePosterior):
         self.mean = mean
         self.prior_variance = prior_variance(kernel)
         self.residual = 0.0
-        self._data = _gather(kernel, mean, X, y, weights, repeats=repeats)
+        self.rows = _rows_of_positive_weight(X, y, weights)
+        self._data = _gather(kernel, mean, *self.rows, repeats=repeats)
         self._pair_kernel = PairKernel(kernel, self._data.X.shape[1])
         self._vector = pack(kernel, self._pair_kernel.slots)
         if solution is None:
@@ -103,12 +112,7 @@ class ExactPosterior(PredictivePosterior):
     @property
     def num_rows(self) -> int:
         """The number of rows of positive weight."""
-        return len(self._data.X)
-
-    @property
-    def rows(self) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-        """Inputs (n, d), targets (n, p) and weights (n,) of the rows of positive weight."""
-        return self._data.X, self._data.y, self._data.weights
+        return len(self.rows.X)
 
     @property
     def counted_rows(self) -> float:
@@ -200,7 +204,8 @@ class ExactObjective:
         num_threads: int = 1,
     ) -> None:
         self.kernel = kernel
-        self._data = _gather(kernel, mean, X, y, weights, repeats=repeats)
+        rows = _rows_of_positive_weight(X, y, weights)
+        self._data = _gather(kernel, mean, *rows, repeats=repeats)
         self._pairs = RowPairs(self._data.X)
         self._pair_kernel = PairKernel(kernel, self._data.X.shape[1])
         self.slots = self._pair_kernel.slots
@@ -240,6 +245,7 @@ class ExactObjective:
         kept = np.trace(inverse)
         bar = syrk(1.0, scaled_alpha, beta=-p, c=inverse, lower=1, overwrite_c=1)
         noise_part = np.sum(scaled_alpha**2) + p * (len(data.X) - kept - data.rows)
+        noise_part += data.square / noise
         weights = self._pairs.gather(bar)
         if data.weight_products is not None:
             weights *= data.weight_products
@@ -278,8 +284,9 @@ class ExactObjective:
         flat = np.moveaxis(columns, 0, 1).reshape(len(data.X), size * p)
         whitened = whiten(solution.chol, flat).reshape(len(data.X), size, p)
         information = 0.5 * np.einsum("nip,njp->ij", whitened, whitened, optimize=True)
-        # Repeated rows tell of the noise by what they say of each other.
-        information[-1, -1] += 0.5 * p * max(data.rows - len(data.X), 0.0)
+        # Rows of equal inputs tell of the noise by how they differ, and by how little.
+        surplus = p * max(data.rows - len(data.X), 0.0)
+        information[-1, -1] += 0.5 * max(surplus, data.square / np.exp(vector[-1]))
         return information
 
     def solution_at(self, vector: NDArray[np.float64]) -> Solution | None:
@@ -338,8 +345,16 @@ def _quadrature(
     return nodes, weights
 
 
+class PositiveRows(NamedTuple):
+    """Rows of positive weight."""
+
+    X: NDArray[np.float64]
+    y: NDArray[np.float64]
+    weights: NDArray[np.float64]
+
+
 class _Data(NamedTuple):
-    """Rows of positive weight, with the mean prior's columns."""
+    """Rows of different inputs, with the mean prior's columns."""
 
     X: NDArray[np.float64]
     y: NDArray[np.float64]
@@ -350,6 +365,8 @@ class _Data(NamedTuple):
     #: N and Σ log w_n as in `Moments`, by what weights mean.
     rows: float
     log_weights: float
+    #: S, over all targets.
+    square: float
 
 
 class Solution(NamedTuple):
@@ -360,17 +377,8 @@ class Solution(NamedTuple):
     log_likelihood: float
 
 
-def _gather(
-    kernel: Kernel,
-    mean: MeanPrior,
-    X: NDArray,
-    y: NDArray,
-    weights: NDArray | None,
-    *,
-    repeats: bool,
-) -> _Data:
+def _rows_of_positive_weight(X: NDArray, y: NDArray, weights: NDArray | None) -> PositiveRows:
     X = as_rows(X)
-    kernel.check(X.shape[1])
     targets = np.asarray(y, dtype=np.float64).reshape(len(y), -1)
     w = np.ones(len(X)) if weights is None else np.asarray(weights, dtype=np.float64)
     if not len(X) == len(targets) == len(w):
@@ -378,15 +386,30 @@ def _gather(
             f"X, y and weights must have one row each, got {len(X)}, {len(targets)} and {len(w)}."
         )
     there = w > 0
-    X, targets, w = X[there], targets[there], w[there]
+    return PositiveRows(X[there], targets[there], w[there])
+
+
+def _gather(
+    kernel: Kernel,
+    mean: MeanPrior,
+    X: NDArray[np.float64],
+    y: NDArray[np.float64],
+    weights: NDArray[np.float64],
+    *,
+    repeats: bool,
+) -> _Data:
+    kernel.check(X.shape[1])
+    merged = merge_rows(X, y, weights, repeats=repeats)
+    w = merged.weights
     return _Data(
-        X=X,
-        y=targets,
+        X=merged.X,
+        y=merged.y,
         weights=w,
-        weight_products=None if np.all(w == 1) else RowPairs(X).products(np.sqrt(w)),
-        mean_columns=mean.features(X),
-        rows=float(w.sum()) if repeats else float(len(w)),
-        log_weights=0.0 if repeats else float(np.log(w).sum()),
+        weight_products=None if np.all(w == 1) else RowPairs(merged.X).products(np.sqrt(w)),
+        mean_columns=mean.features(merged.X),
+        rows=float(weights.sum()) if repeats else float(len(weights)),
+        log_weights=0.0 if repeats else float(np.log(weights).sum()),
+        square=merged.square,
     )
 
 
@@ -439,7 +462,8 @@ def _solve(
     whitened = whiten(chol, scale[:, None] * data.y)
     log_det = 2 * np.sum(np.log(np.einsum("ii->i", chol)))
     normaliser = data.rows * np.log(2 * np.pi * noise_variance) - data.log_weights
-    value = -0.5 * (data.y.shape[1] * (normaliser + log_det) + np.sum(whitened**2))
+    misfit = np.sum(whitened**2) + data.square / noise_variance
+    value = -0.5 * (data.y.shape[1] * (normaliser + log_det) + misfit)
     if not np.isfinite(value) and not np.isfinite(values).all():
         raise overflows(kernel)
     return Solution(chol, unwhiten(chol, whitened), float(value))

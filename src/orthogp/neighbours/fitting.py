@@ -33,7 +33,7 @@ from orthogp.kernels.stationary import Radial
 from orthogp.neighbours.conditionals import Sets, innovations, terms
 from orthogp.neighbours.metric import metric_lengths
 from orthogp.neighbours.posterior import NeighbourPosterior, Trend
-from orthogp.neighbours.rows import MergedRows
+from orthogp.inference.merged_rows import MergedRows
 from orthogp.neighbours.search import NearestRows, OrderedRows
 
 Array = NDArray[np.float64]

@@ -34,7 +34,7 @@ from orthogp.kernels import Kernel
 from orthogp.neighbours.conditionals import solve
 from orthogp.neighbours.covariance import ENTRIES, covariances, cross_covariances
 from orthogp.neighbours.metric import metric_lengths
-from orthogp.neighbours.rows import MergedRows
+from orthogp.inference.merged_rows import MergedRows
 from orthogp.neighbours.search import NearestRows, OrderedRows
 
 Array = NDArray[np.float64]

@@ -32,7 +32,7 @@ from orthogp.inference.variance_field import VarianceField
 from orthogp.kept_rows import KeptRows
 from orthogp.kernels import Kernel
 from orthogp.neighbours.posterior import NeighbourPosterior, Trend
-from orthogp.neighbours.rows import merge_rows
+from orthogp.inference.merged_rows import merge_rows
 from orthogp.sketch import Sketch, Units
 from orthogp.statistics import AdditiveStatistics, FourierStatistics, FrequencyLattice
 from orthogp.storage.additive_solutions import solution_content, solution_from

@@ -1,4 +1,4 @@
-"""Rows for conditionals: equal inputs merged, targets less the mean function."""
+"""Rows with equal inputs merged into one, which a Gaussian likelihood does not notice."""
 
 from __future__ import annotations
 
