@@ -27,6 +27,7 @@ from orthogp.features import Features, resolve_features
 from orthogp.inference.definite import within_precision
 from orthogp.inference.exact_fitting import ExactFitter
 from orthogp.inference.fit import Fit
+from orthogp.inference.merged_rows import merge_rows
 from orthogp.inference.predictive import PredictivePosterior
 from orthogp.inference.settings import FitSettings, Start
 from orthogp.inference.threads import BlasThreads, one_thread
@@ -36,7 +37,6 @@ from orthogp.kernels.sphere import is_on_sphere
 from orthogp.learning import learn, try_lattice
 from orthogp.neighbours.fitting import NeighbourFit, NeighbourFitter
 from orthogp.neighbours.posterior import NeighbourPosterior
-from orthogp.inference.merged_rows import merge_rows
 from orthogp.neighbours.starts import starts_near_rows
 from orthogp.sketch import Rows, Sketch, Units
 from orthogp.statistics.lattice import MAX_DIMS

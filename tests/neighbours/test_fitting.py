@@ -8,13 +8,13 @@ from orthogp import GPRegressor
 from orthogp.errors import InputError
 from orthogp.features import MeanPrior
 from orthogp.inference.exact import ExactPosterior
+from orthogp.inference.merged_rows import merge_rows
 from orthogp.inference.parameters import learned_slots
 from orthogp.inference.settings import FitSettings, Start
 from orthogp.kernels import RBF, Matern32, Matern52
 from orthogp.neighbours.conditionals import terms
 from orthogp.neighbours.fitting import NeighbourFitter
 from orthogp.neighbours.posterior import NeighbourPosterior
-from orthogp.inference.merged_rows import merge_rows
 
 MEANS = {
     "none": MeanPrior(),

@@ -25,6 +25,7 @@ from orthogp.inference.bounds import Bound, Certificate
 from orthogp.inference.domain import Domain
 from orthogp.inference.fit import Fit
 from orthogp.inference.limits import per_lengthscale
+from orthogp.inference.merged_rows import MergedRows
 from orthogp.inference.optimise import curvature_at
 from orthogp.inference.parameters import Slot, learned_slots, pack, unpack
 from orthogp.inference.settings import FitSettings, Start
@@ -33,7 +34,6 @@ from orthogp.kernels.stationary import Radial
 from orthogp.neighbours.conditionals import Sets, innovations, terms
 from orthogp.neighbours.metric import metric_lengths
 from orthogp.neighbours.posterior import NeighbourPosterior, Trend
-from orthogp.inference.merged_rows import MergedRows
 from orthogp.neighbours.search import NearestRows, OrderedRows
 
 Array = NDArray[np.float64]

@@ -27,6 +27,7 @@ from scipy.spatial import KDTree
 from orthogp.errors import InputError
 from orthogp.features.base import as_rows, prior_variance
 from orthogp.features.lattice import MeanPrior
+from orthogp.inference.merged_rows import MergedRows
 from orthogp.inference.predictive import Gaussian, PredictivePosterior
 from orthogp.inference.slopes import slope_variance, slopes
 from orthogp.inference.threads import in_threads, one_thread
@@ -34,7 +35,6 @@ from orthogp.kernels import Kernel
 from orthogp.neighbours.conditionals import solve
 from orthogp.neighbours.covariance import ENTRIES, covariances, cross_covariances
 from orthogp.neighbours.metric import metric_lengths
-from orthogp.inference.merged_rows import MergedRows
 from orthogp.neighbours.search import NearestRows, OrderedRows
 
 Array = NDArray[np.float64]

@@ -24,6 +24,7 @@ from orthogp.inference.family_posterior import FamilyPosterior
 from orthogp.inference.iterative_posterior import IterativePosterior
 from orthogp.inference.lattice_model import Model, ModePosterior
 from orthogp.inference.lattice_system import DataDensity
+from orthogp.inference.merged_rows import merge_rows
 from orthogp.inference.moments import moments_from_statistics
 from orthogp.inference.posterior import Posterior, Solution
 from orthogp.inference.predictive import PredictivePosterior
@@ -32,7 +33,6 @@ from orthogp.inference.variance_field import VarianceField
 from orthogp.kept_rows import KeptRows
 from orthogp.kernels import Kernel
 from orthogp.neighbours.posterior import NeighbourPosterior, Trend
-from orthogp.inference.merged_rows import merge_rows
 from orthogp.sketch import Sketch, Units
 from orthogp.statistics import AdditiveStatistics, FourierStatistics, FrequencyLattice
 from orthogp.storage.additive_solutions import solution_content, solution_from
