@@ -101,9 +101,12 @@ def without_results(page: str) -> str:
 
 
 def outputs(page: str) -> list[str]:
-    """Return the outputs on a page, with # for every number: those differ between machines."""
+    """Return the outputs on a page, with # for every number: those differ between machines.
+
+    So does which of them are the best, seconds for one, which tables mark by a star.
+    """
     shown = re.findall(r"```text\n(.*?)\n```", page, flags=re.DOTALL)
-    return [re.sub(r" +", " ", _NUMBER.sub("#", text)) for text in shown]
+    return [re.sub(r" +", " ", _NUMBER.sub("#", text)).replace("#*", "#") for text in shown]
 
 
 def image_name(name: str, image: str) -> str:

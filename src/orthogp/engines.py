@@ -326,7 +326,9 @@ def fit_exact(
     rows = kept.standardised_rows(units)
     settings = _settings(task, units, model)
     fitter = ExactFitter(rows, kept.extent, kept.mean, settings, BlasThreads(task.threads))
-    starts = starting_values(task.estimator, kept, units, model.inner, previous, kept.rows)
+    # Repeated rows and weights start a search from the same place.
+    different = Rows(*merge_rows(kept.X, kept.y, kept.weights, repeats=settings.repeats)[:3])
+    starts = starting_values(task.estimator, kept, units, model.inner, previous, different)
     return _outcome(fitter.fit(starts), kept, units, model, "exact", began, task)
 
 

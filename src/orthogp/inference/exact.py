@@ -212,6 +212,11 @@ class ExactObjective:
         self._num_threads = num_threads
         self._last: tuple[NDArray[np.float64], Solution] | None = None
 
+    @property
+    def total_weight(self) -> float:
+        """The sum of the weights, which bounds the eigenvalues of B by Σw k(0)/σ²."""
+        return float(self._data.weights.sum())
+
     def value(self, vector: NDArray[np.float64]) -> float:
         """Return log p(y)."""
         values = self._covariances(vector, derivatives=False).values

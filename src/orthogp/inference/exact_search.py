@@ -40,7 +40,7 @@ _NEGLIGIBLE = 1e-2
 _SAME = 0.02
 # Summits of a part that are so many nats below the highest may be the highest of all rows.
 _DOUBT = 10.0
-# The largest N k(0)/σ² that double precision resolves, as a rule, and the largest σ²/k(0).
+# The largest Σw k(0)/σ² that double precision resolves, as a rule, and the largest σ²/k(0).
 _RESOLVED, _MOST_NOISE = 3e14, 1e9
 # How often the noise is raised where rounding has reached it all the same.
 _RAISES = 8
@@ -96,7 +96,8 @@ class ExactSearch:
         parts = [_take(self._rows, _choose_rows(X, size)) for size in sizes]
         stages = [self._stage(starts[0], part) for part in (*parts, self._rows)]
         limits = row_limits(starts[0].kernel, stages[0].objective.slots, X, NOISE_FLOOR)
-        limits[0][-1], limits[1][-1] = np.log(len(X) / _RESOLVED), np.log(_MOST_NOISE)
+        limits[0][-1] = np.log(stages[-1].objective.total_weight / _RESOLVED)
+        limits[1][-1] = np.log(_MOST_NOISE)
         # What is small between the evaluations, or is not theirs, gets one thread.
         with one_thread():
             summits = self._explore(stages[0], starts, limits)
