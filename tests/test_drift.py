@@ -222,6 +222,7 @@ def test_rows_missing_for_a_reason_are_predicted_better_with_the_share_without_r
     assert "\n" in model.summary()
 
 
+@pytest.mark.slow
 def test_rows_missing_at_random_have_no_effect():
     # Over seeds the largest of five standardised effects exceeds 4 with a probability below 3e-4.
     rng = np.random.default_rng(3)
@@ -233,6 +234,7 @@ def test_rows_missing_at_random_have_no_effect():
     assert abs(effects.values[0]) < 4 * effects.standard_errors[0]
 
 
+@pytest.mark.slow
 def test_models_by_name_learn_and_survive_pickling():
     X, y = drifting(num_rows=250)
     model = DriftRegressor(GPRegressor("matern32"), covariates).fit(X, y)

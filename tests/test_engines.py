@@ -109,6 +109,7 @@ def test_where_the_data_have_gaps_whole_neighbourhoods_are_hidden() -> None:
     assert len(gappy.without(hidden.rows).rows.X) == len(gappy.rows.X) - len(hidden.rows)
 
 
+@pytest.mark.slow
 def test_an_exact_model_that_outgrows_its_rows_goes_on_with_neighbours() -> None:
     X, y = smooth(3000, 2)
     model = GPRegressor().fit(X[:300], y[:300])

@@ -61,6 +61,7 @@ def smooth_field(seed: int, num_rows: int = 1500) -> tuple[np.ndarray, np.ndarra
     return X, 3.0 + 5.0 * (f + 0.05 * rng.standard_normal(len(X)))
 
 
+@pytest.mark.slow
 def test_a_range_that_is_far_too_short_grows_and_fills_gaps_better():
     X, y = smooth_field(0)
     model = GPRegressor(
@@ -135,6 +136,7 @@ def test_the_term_of_the_longest_range_is_tuned_unless_others_are_named():
     assert changed(terms=[0]) == [True, False]
 
 
+@pytest.mark.slow
 def test_columns_units_and_weights_are_the_users():
     X, y = smooth_field(3, 600)
     wide = np.c_[X[:, 1], np.zeros(len(X)), 100 * X[:, 0]]

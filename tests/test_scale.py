@@ -136,6 +136,7 @@ def test_targets_of_different_size_do_not_disturb_each_other() -> None:
     np.testing.assert_allclose(its / factors, std, rtol=0, atol=1e-7)
 
 
+@pytest.mark.slow
 def test_classifiers_do_not_mind_the_units_of_X() -> None:
     X, y, new = rows(1, 60)
 

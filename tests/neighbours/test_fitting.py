@@ -129,7 +129,10 @@ def test_standard_errors_are_honest() -> None:
     assert np.all((ratio > 0.35) & (ratio < 1.9))
 
 
-@pytest.mark.parametrize("num_dims", [1, 4, 20])
+@pytest.mark.parametrize(
+    "num_dims",
+    [pytest.param(1, marks=pytest.mark.slow), 4, pytest.param(20, marks=pytest.mark.slow)],
+)
 def test_learning_predicts_left_out_rows(num_dims: int) -> None:
     X, y = draw(1300, num_dims=num_dims)
     model = GPRegressor("matern52", solver="neighbours", random_state=1).fit(X[:900], y[:900, 0])
