@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 #: Arrays of JAX or of NumPy: kernels hold and take either.
@@ -14,6 +15,11 @@ AnyArray = jax.Array | np.ndarray
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+
+def functions_for(array: AnyArray) -> Any:
+    """Return the functions of arrays of this kind: those of NumPy, or JAX's."""
+    return np if isinstance(array, np.ndarray) else jnp
 
 
 def in_double(function: Callable[P, R]) -> Callable[P, R]:

@@ -29,7 +29,7 @@ def at_pairs(kernel: Kernel, X: Array, **options: bool | int):
     pair_kernel = PairKernel(kernel, X.shape[1])
     vector = pack(kernel, pair_kernel.slots)
     return pairs, pair_kernel.covariances(
-        vector, pairs.count, pairs.squares_of_lags, pairs.lags, pairs.farthest, **options
+        vector, pairs.count, pairs.squares_of_lags, pairs.lags, **options
     )
 
 
@@ -110,9 +110,7 @@ def test_derivatives_of_tables_are_differences(kernel: Kernel, num_dims: int) ->
     assert not pair_kernel.needs_lags
 
     def at(vector: Array):
-        return pair_kernel.covariances(
-            vector, pairs.count, pairs.squares_of_lags, pairs.lags, pairs.farthest
-        )
+        return pair_kernel.covariances(vector, pairs.count, pairs.squares_of_lags, pairs.lags)
 
     vector = pack(kernel, pair_kernel.slots)
     found = at(vector)

@@ -11,7 +11,7 @@ from orthogp.inference.parameters import learned_slots, pack
 from orthogp.kernels import RBF, Matern, Matern32, QuasiPeriodic, RationalQuadratic, Sum
 from orthogp.kernels.base import EARTH_RADIUS
 from orthogp.kernels.sphere import Embedding
-from orthogp.neighbours.covariance import covariances, covariances_and_pull
+from orthogp.neighbours.covariance import SetKernel
 from orthogp.neighbours.metric import metric_lengths
 from orthogp.precision import in_double
 
@@ -146,13 +146,13 @@ def test_gradients_of_both_engines_are_finite_differences(rng, kernel):
 
     weights = rng.standard_normal((12, 12))
     weights += weights.T
-    sets = covariances_and_pull(inner, rows[None])
+    sets = SetKernel(inner, rows.shape[1]).values_and_pull(rows[None])
     pulled = [
         np.sum(
             weights
             * (
-                covariances(objective.kernel_at(vector + e), rows[None])[0]
-                - covariances(objective.kernel_at(vector - e), rows[None])[0]
+                SetKernel(objective.kernel_at(vector + e), rows.shape[1]).values(rows[None])[0]
+                - SetKernel(objective.kernel_at(vector - e), rows.shape[1]).values(rows[None])[0]
             )
         )
         / 2e-6

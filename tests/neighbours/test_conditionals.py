@@ -18,7 +18,7 @@ from orthogp.kernels import (
     Rotated,
 )
 from orthogp.neighbours.conditionals import Sets, solve, terms
-from orthogp.neighbours.covariance import covariances, cross_covariances
+from orthogp.neighbours.covariance import SetKernel
 
 KERNELS = {
     "rbf": RBF(1.3, [0.5, 0.7, 2.0]),
@@ -84,8 +84,8 @@ def test_gradients_are_finite_differences(kernel: Kernel) -> None:
 def test_covariances_are_those_of_the_kernel(kernel: Kernel) -> None:
     X = np.random.default_rng(1).standard_normal((2, 5, 3))
     expected = [dense_covariance(kernel, own) for own in X]
-    np.testing.assert_allclose(covariances(kernel, X), expected, atol=1e-12)
-    crossed = cross_covariances(kernel, X[:, :2], X)
+    np.testing.assert_allclose(SetKernel(kernel, 3).values(X), expected, atol=1e-12)
+    crossed = SetKernel(kernel, 3).cross(X[:, :2], X)
     np.testing.assert_allclose(crossed, np.array(expected)[:, :2], atol=1e-12)
 
 
@@ -101,5 +101,5 @@ def test_several_threads_give_the_same() -> None:
 def test_systems_of_coinciding_rows_without_noise_have_finite_solutions(size: int) -> None:
     X = np.zeros((1, size, 2))
     X[0, :, 0] = np.repeat(np.arange(size // 5), 5)
-    K = covariances(RBF(1.0, 2.0), X)
+    K = SetKernel(RBF(1.0, 2.0), 2).values(X)
     assert np.isfinite(solve(K, np.ones((1, size, 1)))).all()

@@ -304,7 +304,7 @@ class ExactObjective:
         """Return k(0), and its derivatives in the kernel's parameters, (p − 1,)."""
         nowhere = np.zeros((self._data.X.shape[1], 1))
         k = self._pair_kernel.covariances(
-            vector[:-1], 1, lambda part: nowhere, lambda part: nowhere, nowhere[:, 0]
+            vector[:-1], 1, lambda part: nowhere, lambda part: nowhere
         )
         by_lag = np.zeros((len(k.by_square), len(nowhere)))
         gradient = self._pair_kernel.gradient(vector[:-1], k.by_parameter[:, 0], by_lag)
@@ -431,7 +431,6 @@ def _covariances(
         pairs.count,
         pairs.squares_of_lags,
         pairs.lags,
-        pairs.farthest,
         derivatives=derivatives,
         num_threads=num_threads,
     )

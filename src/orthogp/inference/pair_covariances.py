@@ -13,21 +13,31 @@ take the lags themselves.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
+from jax import enable_x64
 from numpy.typing import NDArray
 
-from orthogp.inference.pair_functions import Given, evaluate, second_derivatives, split
-from orthogp.inference.parameters import Slot, learned_slots
-from orthogp.inference.profile_tables import Interpolated, ProfileTable, circle_squares, is_dear
+from orthogp.inference.pair_functions import (
+    Given,
+    evaluate,
+    evaluate_values,
+    second_derivatives,
+    split,
+)
+from orthogp.inference.parameters import Slot, learned_slots, unpack
+from orthogp.inference.profile_tables import ProfileTable, circle_squares, is_dear
 from orthogp.inference.threads import in_threads
-from orthogp.kernels import Cyclic, Kernel
+from orthogp.kernels import Cyclic, Kernel, On, Sum
 from orthogp.kernels.stationary import Radial
 from orthogp.statistics.nufft import chunks
 
 # Pairs per compiled call: two shapes, so that few rows cost little and little is compiled.
 _FEW_PAIRS, _BLOCK = 2**12, 2**14
+# And per call that is not compiled.
+_MANY_PAIRS = 2**16
 # Up to so many parameters and squares second derivatives are taken of.
 _FEW_SECOND = 4
 
@@ -42,15 +52,17 @@ class Covariances(NamedTuple):
     by_square: NDArray[np.float64]
 
 
-class _Number(NamedTuple):
+class Number(NamedTuple):
     """What a primitive enters by: a square, or its value at a square.
 
     Attributes
     ----------
     row : int or None
         The row of W that makes the square, or `None` for a distance around a circle.
-    column, period
-        Of that distance.
+    columns : (c,)
+        Those that it sees; of a distance around a circle, one.
+    period : float
+        Of the circle.
     table : ProfileTable or None
         Gives the value, if that is the number.
     places : (q,)
@@ -58,18 +70,14 @@ class _Number(NamedTuple):
     """
 
     row: int | None
-    column: int
+    columns: NDArray[np.int64]
     period: float
     table: ProfileTable | None
     places: NDArray[np.int64]
 
     def square(self, T: NDArray[np.float64], S: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the square, given those of the lags and W T."""
-        return circle_squares(T[self.column], self.period) if self.row is None else S[self.row]
-
-    def largest(self, farthest: NDArray[np.float64], W: NDArray[np.float64]) -> float:
-        """Return the largest square, given those of the lags, (d,)."""
-        return self.period**2 / 4 if self.row is None else float(W[self.row] @ farthest)
+        return circle_squares(T[self.columns[0]], self.period) if self.row is None else S[self.row]
 
 
 class Stretched(NamedTuple):
@@ -116,7 +124,7 @@ class PairKernel:
         self.stretched: list[Stretched] = []
         #: Whether lags themselves are needed, not only their squares.
         self.needs_lags = False
-        self._numbers: list[_Number] = []
+        self.numbers: list[Number] = []
         # 1/ℓ² of all radial primitives, to be used as they are where lengthscales are fixed.
         given = [np.empty((0, num_dims))]
         template: list[Kernel] = []
@@ -145,19 +153,19 @@ class PairKernel:
             else:
                 compiled += own
             if row is not None or table is not None:
-                self._numbers.append(_Number(row, int(columns[0]), period, table, places))
+                self.numbers.append(Number(row, columns, period, table, places))
             else:
                 self.needs_lags = True
             template.append(primitive)
         self._given = np.concatenate(given)
-        self._compiled_slots = tuple(compiled)
-        self._compiled = _places(compiled, spans)
-        tabulated = [own.places for own in self._numbers if own.table is not None]
+        self.compiled_slots = tuple(compiled)
+        self.compiled = _places(compiled, spans)
+        tabulated = [own.places for own in self.numbers if own.table is not None]
         #: Where the vector holds all that is not stretched.
-        self.others = np.concatenate([self._compiled, *tabulated])
-        self._arrays, self._form = split(kernel.with_primitives(iter(template)))
+        self.others = np.concatenate([self.compiled, *tabulated])
+        self.arrays, self.form = split(kernel.with_primitives(iter(template)))
         named = [column for _, dims in kernel.primitives() for column in dims or ()]
-        self._width = num_dims if self.needs_lags else 1 + max(named, default=0)
+        self.width = num_dims if self.needs_lags else 1 + max(named, default=0)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # What is compiled for holds marks of the process that it was made in.
@@ -169,7 +177,6 @@ class PairKernel:
         count: int,
         squares_of_lags: Callable[[slice], NDArray[np.float64]],
         lags: Callable[[slice], NDArray[np.float64]],
-        farthest: NDArray[np.float64],
         *,
         derivatives: bool = True,
         num_threads: int = 1,
@@ -182,58 +189,43 @@ class PairKernel:
             The logarithms of the learned parameters.
         squares_of_lags, lags : callable
             Return T or the lags of some of the pairs, (d, c).
-        farthest : (d,)
-            The largest square of a lag in each column.
         """
-        W = self.inverse_squares(vector)
-        parameters = np.ascontiguousarray(vector[self._compiled])
-        tables = [self._interpolated(own, vector, farthest, W) for own in self._numbers]
-        q, m = (len(self.others), len(W)) if derivatives else (0, 0)
-        values = np.empty(count)
-        by_parameter, by_square = np.empty((q, count)), np.empty((m, count))
+        function = self.at(vector)
+        q, m = (len(self.others), len(function.W)) if derivatives else (0, 0)
+        found = Covariances(np.empty(count), np.empty((q, count)), np.empty((m, count)))
         block = _FEW_PAIRS if count <= _FEW_PAIRS else _BLOCK
 
         def evaluate_part(part: slice) -> None:
-            size = part.stop - part.start
-            numbers = np.zeros((len(tables), block))
-            slopes: list[tuple[NDArray[np.float64], NDArray[np.float64]]] = []
-            if tables:
-                T = squares_of_lags(part)
-                S = W @ T
-                for j, (own, table) in enumerate(zip(self._numbers, tables, strict=True)):
-                    found = own.square(T, S)
-                    if table is not None:
-                        found, *slope = table.at(found)
-                        slopes.append((slope[0], slope[1]))
-                    numbers[j, :size] = found
-            steps = np.zeros((self._width, block) if self.needs_lags else self._width)
-            if self.needs_lags:
-                steps[:, :size] = lags(part)
-            k, by_compiled, by_number = evaluate(
-                self._form, self._compiled_slots, self._arrays, parameters, numbers, steps
-            )
-            values[part] = k[:size]
-            if not derivatives:
+            squares = function.squares(squares_of_lags(part)) if self.num_squares else None
+            steps = lags(part) if self.needs_lags else None
+            if squares is not None and not derivatives:
+                found.values[part] = function.values(squares, steps)
                 return
-            done = len(parameters)
-            by_parameter[:done, part] = by_compiled[:, :size]
-            for own, slope in zip(self._numbers, by_number[:, :size], strict=True):
-                if own.table is not None:
-                    inner, by_own_square = slopes.pop(0)
-                    by_parameter[done : done + len(inner), part] = slope * inner
-                    done += len(inner)
-                    slope = slope * by_own_square
-                if own.row is not None:
-                    by_square[own.row, part] = slope
+            own = function.evaluate(squares, steps, block, derivatives=derivatives)
+            for whole, piece in zip(found, own, strict=True):
+                whole[..., part] = piece[..., : part.stop - part.start]
 
         in_threads(evaluate_part, list(chunks(count, block)), num_threads)
-        return Covariances(values, by_parameter, by_square)
+        return found
+
+    def kernel_at(self, vector: NDArray[np.float64]) -> Kernel:
+        """Return the kernel with some parameters, as an object."""
+        return unpack(self.kernel, self.slots, vector)
+
+    def at(self, vector: NDArray[np.float64]) -> PairFunction:
+        """Return the kernel with some parameters."""
+        return PairFunction(self, vector)
+
+    @property
+    def num_squares(self) -> int:
+        """The number of primitives that are functions of a square."""
+        return len(self.numbers)
 
     @property
     def has_second(self) -> bool:
         """Whether second derivatives are to be had, at a reasonable price."""
-        tabulated = any(own.table is not None for own in self._numbers)
-        few = len(self.others) + len(self._numbers) <= _FEW_SECOND
+        tabulated = any(own.table is not None for own in self.numbers)
+        few = len(self.others) + len(self.numbers) <= _FEW_SECOND
         return few and not (tabulated or self.needs_lags)
 
     def second(self, vector: NDArray[np.float64], T: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -245,11 +237,11 @@ class PairKernel:
             Squares of lags, of up to a block of pairs.
         """
         block = _FEW_PAIRS if T.shape[1] <= _FEW_PAIRS else _BLOCK
-        numbers = np.zeros((len(self._numbers), block))
+        numbers = np.zeros((len(self.numbers), block))
         numbers[:, : T.shape[1]] = self.inverse_squares(vector) @ T
-        parameters = np.ascontiguousarray(vector[self._compiled])
+        parameters = np.ascontiguousarray(vector[self.compiled])
         found = second_derivatives(
-            self._form, self._compiled_slots, self._arrays, parameters, numbers, self._width
+            self.form, self.compiled_slots, self.arrays, parameters, numbers, self.width
         )
         return found[:, :, : T.shape[1]]
 
@@ -262,14 +254,8 @@ class PairKernel:
             i, j = np.divmod(np.arange(part.start, part.stop), len(B))
             return (A[i] - B[j]).T
 
-        both = np.concatenate([A, B])
         found = self.covariances(
-            vector,
-            len(A) * len(B),
-            lambda part: lags(part) ** 2,
-            lags,
-            np.ptp(both, axis=0) ** 2,
-            derivatives=False,
+            vector, len(A) * len(B), lambda part: lags(part) ** 2, lags, derivatives=False
         )
         return found.values.reshape(len(A), len(B))
 
@@ -303,16 +289,123 @@ class PairKernel:
             total[own.span] = own.gathered(-2 * W[at] * by_lag[at])
         return total
 
-    def _interpolated(
+
+class PairFunction:
+    """A kernel with its parameters, as a function of squares and lags.
+
+    Attributes
+    ----------
+    W : (m, d)
+        1/ℓ² of the radial primitives.
+    """
+
+    def __init__(self, kernel: PairKernel, vector: NDArray[np.float64]) -> None:
+        self._kernel = kernel
+        self.W = kernel.inverse_squares(vector)
+        self._parameters = np.ascontiguousarray(vector[kernel.compiled])
+        self._tables = [
+            None if own.table is None else own.table.interpolated(vector[own.places])
+            for own in kernel.numbers
+        ]
+        self._summed = _profiles(kernel.kernel_at(vector))
+
+    def squares(self, T: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return what the primitives are functions of, (k, c), given squares of lags (d, c)."""
+        S = self.W @ T
+        own = [number.square(T, S) for number in self._kernel.numbers]
+        return np.stack(own) if own else np.empty((0, T.shape[1]))
+
+    def values(
+        self, squares: NDArray[np.float64], lags: NDArray[np.float64] | None
+    ) -> NDArray[np.float64]:
+        """Return k at c pairs, given squares (k, c), which are lost, and lags as in `evaluate`."""
+        count = squares.shape[1] if lags is None else lags.shape[1]
+        if self._summed is not None:
+            # In parts that stay in a cache.
+            for part in chunks(count, _MANY_PAIRS):
+                total = self._summed[0](squares[0, part])
+                for profile, square in zip(self._summed[1:], squares[1:], strict=True):
+                    total = total + profile(square[part])
+                squares[0, part] = total
+            return squares[0]
+        values = np.empty(count)
+        for part in chunks(count, _BLOCK):
+            size = _FEW_PAIRS if count <= _FEW_PAIRS else _BLOCK
+            own = None if lags is None else lags[:, part]
+            found = self.evaluate(squares[:, part], own, size, derivatives=False)
+            values[part] = found.values[: part.stop - part.start]
+        return values
+
+    def evaluate(
         self,
-        own: _Number,
-        vector: NDArray[np.float64],
-        farthest: NDArray[np.float64],
-        W: NDArray[np.float64],
-    ) -> Interpolated | None:
-        if own.table is None:
-            return None
-        return own.table.interpolated(vector[own.places], own.largest(farthest, W))
+        squares: NDArray[np.float64] | None,
+        lags: NDArray[np.float64] | None,
+        size: int,
+        *,
+        derivatives: bool,
+    ) -> Covariances:
+        """Return k and its derivatives at c pairs, in arrays of a size that is compiled for.
+
+        Parameters
+        ----------
+        squares : (k, c), optional
+            For each primitive that is a function of one.
+        lags : (d, c), optional
+            If the kernel needs them.
+        size : int
+            At least c; entries beyond c mean nothing.
+        """
+        kernel = self._kernel
+        numbers = _padded(np.empty((0, size)) if squares is None else squares, size)
+        slopes = []
+        for j, table in enumerate(self._tables):
+            if table is not None:
+                # A copy, not to write into what was given.
+                numbers = numbers.copy() if numbers is squares else numbers
+                value, by_own_parameter, by_own_square = table.at(numbers[j])
+                slopes.append((by_own_parameter, by_own_square))
+                numbers[j] = value
+        steps = np.zeros(kernel.width) if lags is None else _padded(lags, size)
+        given = (kernel.form, kernel.compiled_slots, kernel.arrays, self._parameters)
+        if not derivatives:
+            return Covariances(
+                evaluate_values(*given, numbers, steps), np.empty((0, size)), np.empty((0, size))
+            )
+        values, by_compiled, by_number = evaluate(*given, numbers, steps)
+        by_parameter, by_square = [by_compiled], np.empty((len(self.W), size))
+        for own, slope in zip(kernel.numbers, by_number, strict=True):
+            if own.table is not None:
+                inner, by_own_square = slopes.pop(0)
+                by_parameter.append(slope * inner)
+                slope = slope * by_own_square
+            if own.row is not None:
+                by_square[own.row] = slope
+        return Covariances(values, np.concatenate(by_parameter), by_square)
+
+
+def _profiles(kernel: Kernel) -> list[Callable] | None:
+    """Return the functions of squares that a kernel adds up, if NumPy can take them all."""
+    if isinstance(kernel, On):
+        return _profiles(kernel.kernel)
+    if isinstance(kernel, Sum):
+        found = [_profiles(term) for term in kernel.terms]
+        return None if None in found else [own for part in found for own in part or ()]
+    if not isinstance(kernel, Radial) or is_dear(kernel):
+        return None
+    with enable_x64(True):
+        tried = kernel.at_square(np.zeros(1))
+    # Not bound by Equinox, whose methods take longer to call than a thousand entries.
+    profile = partial(type(kernel).at_square, kernel)
+    return [profile] if isinstance(tried, np.ndarray) else None
+
+
+def _padded(values: NDArray[np.float64], size: int) -> NDArray[np.float64]:
+    """Return the columns, with zeros up to a size."""
+    if values.shape[1] == size:
+        return values
+    padded = np.zeros((len(values), size))
+    padded[:, : values.shape[1]] = values
+    return padded
 
 
 def _places(slots: list[Slot], spans: dict[Slot, slice]) -> NDArray[np.int64]:

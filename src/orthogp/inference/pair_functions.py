@@ -112,6 +112,32 @@ def evaluate(
     return np.asarray(found[0]), np.asarray(found[1]), np.asarray(found[2])
 
 
+def evaluate_values(
+    form: Form,
+    slots: tuple[Slot, ...],
+    arrays: list[Any],
+    parameters: NDArray[np.float64],
+    numbers: NDArray[np.float64],
+    lags: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    """Return k at n pairs; see `evaluate`."""
+    with jax.enable_x64(True):
+        return np.asarray(_evaluate_values(form, slots, arrays, parameters, numbers, lags))
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _evaluate_values(
+    form: Form,
+    slots: tuple[Slot, ...],
+    arrays: list[Any],
+    parameters: Float[AnyArray, " q"],
+    numbers: Float[AnyArray, "m n"],
+    lags: Float[AnyArray, "d *n"],
+) -> Float[AnyArray, " n"]:
+    in_axes = (None, 1, 1 if lags.ndim == 2 else None)
+    return jax.vmap(_covariance(form, slots, arrays), in_axes=in_axes)(parameters, numbers, lags)
+
+
 # Not `eqx.filter_jit`, whose calls take longer than a block of pairs.
 @partial(jax.jit, static_argnums=(0, 1))
 def _evaluate(

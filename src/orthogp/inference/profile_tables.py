@@ -19,9 +19,9 @@ from orthogp.inference.parameters import Slot
 from orthogp.kernels import Cyclic, Kernel
 from orthogp.kernels.stationary import Radial
 
-# Nodes, and the range of log s below its largest value: lags down to 1e-8 of the widest. With four
-# nodes to a factor 1.08 the error is 1e-10 of the variance.
-_NODES, _RANGE = 2**11 - 1, 2 * np.log(1e8)
+# Nodes, and the range of log s below its largest value: lags down to 1e-15 lengthscales. With four
+# nodes to a factor 1.07 the error is 1e-10 of the variance.
+_NODES, _RANGE = 5 * 2**10 - 1, np.log(1e37)
 # Where every kernel has vanished.
 _LARGEST = 1e7
 
@@ -42,12 +42,13 @@ class ProfileTable:
     """
 
     def __init__(self, primitive: Radial | Cyclic, slots: tuple[Slot, ...]) -> None:
+        self._largest = primitive.period**2 / 4 if isinstance(primitive, Cyclic) else _LARGEST
         self._arrays, self._form = split(primitive)
         self._slots = tuple(slot._replace(primitive=0) for slot in slots)
 
-    def interpolated(self, parameters: NDArray[np.float64], largest: float) -> Interpolated:
-        """Return the function for some parameters, of squares up to the largest."""
-        top = np.log(np.clip(largest, 1e-300, _LARGEST))
+    def interpolated(self, parameters: NDArray[np.float64]) -> Interpolated:
+        """Return the function for some parameters."""
+        top = np.log(self._largest)
         nodes = np.linspace(top - _RANGE, top, _NODES)
         squares = np.append(0.0, np.exp(nodes))
         k, by_parameter, by_square = evaluate(

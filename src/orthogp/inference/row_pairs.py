@@ -28,8 +28,6 @@ class RowPairs:
     def __init__(self, X: NDArray[np.float64]) -> None:
         self._columns = np.ascontiguousarray(X.T)
         self.num_rows = len(X)
-        #: The largest square of a lag in each column, (d,).
-        self.farthest = np.ptp(X, axis=0) ** 2
         first = np.arange(len(X))
         # Where each row's pairs begin, and after the last row's the pair of the diagonal.
         self._starts = first * (2 * len(X) - first - 1) // 2

@@ -25,7 +25,7 @@ from orthogp.kernels.mixtures import (
     gaussian_mass,
     wrapped_gaussian,
 )
-from orthogp.precision import AnyArray
+from orthogp.precision import AnyArray, functions_for
 
 if TYPE_CHECKING:
     # Constructors take numbers and sequences; their converters make arrays of them.
@@ -62,7 +62,11 @@ class Radial(Kernel):
 
     @abstractmethod
     def at_square(self, square: Float[AnyArray, ""]) -> Float[AnyArray, ""]:
-        """Return the covariance where r² is `square`."""
+        """Return the covariance where r² is `square`.
+
+        If it also gives arrays of NumPy for such arrays, (n,), those are used where nothing needs a
+        derivative: they are faster.
+        """
 
     def lengthscale_places(self, num_dims: int) -> NDArray[np.int64]:
         """Return which of its lengthscales each column has, (d,)."""
@@ -82,7 +86,7 @@ class RBF(Radial):
 
     def at_square(self, square: Float[AnyArray, ""]) -> Float[AnyArray, ""]:
         """Return v exp(−½ r²)."""
-        return self.variance * jnp.exp(-0.5 * square)
+        return self.variance * functions_for(square).exp(-0.5 * square)
 
     def spectral_density(self, omega: Float[AnyArray, " d"]) -> Float[AnyArray, ""]:
         """Return v ∏ℓ_d (2π)^{−D/2} exp(−½ Σ ℓ_d² ω_d²)."""
@@ -148,6 +152,16 @@ class Matern(Radial):
         return matern_derivative_variance(self.nu, self.variance, self.lengthscale, num_dims)
 
 
+# No method: Equinox makes an object for each call of one.
+def _root(square: Float[AnyArray, ""]) -> Float[AnyArray, ""]:
+    """Return the square root, with a derivative of zero at zero."""
+    if isinstance(square, np.ndarray):
+        return np.sqrt(square)
+    # The root's derivative at lag zero is infinite; its product with zero must not be NaN.
+    safe = jnp.where(square > 0, square, 1.0)
+    return jnp.where(square > 0, jnp.sqrt(safe), 0.0)
+
+
 class _HalfIntegerMatern(Radial):
     """A Matérn kernel of fixed half-integer smoothness, with its elementary covariance."""
 
@@ -170,13 +184,6 @@ class _HalfIntegerMatern(Radial):
         nu = jnp.asarray(self.nu)
         return matern_derivative_variance(nu, self.variance, self.lengthscale, num_dims)
 
-    def _scaled_distance(self, square: Float[AnyArray, ""]) -> Float[AnyArray, ""]:
-        """Return z = √(2ν r²)."""
-        square = 2 * self.nu * square
-        # The root's derivative at lag zero is infinite; its product with zero must not be NaN.
-        safe = jnp.where(square > 0, square, 1.0)
-        return jnp.where(square > 0, jnp.sqrt(safe), 0.0)
-
 
 class Matern12(_HalfIntegerMatern):
     """The Matérn-1/2 (exponential) kernel: continuous paths without derivatives."""
@@ -185,7 +192,7 @@ class Matern12(_HalfIntegerMatern):
 
     def at_square(self, square: Float[AnyArray, ""]) -> Float[AnyArray, ""]:
         """Return v e^{−z}, z = r."""
-        return self.variance * jnp.exp(-self._scaled_distance(square))
+        return self.variance * functions_for(square).exp(-_root(2 * self.nu * square))
 
 
 class Matern32(_HalfIntegerMatern):
@@ -195,8 +202,8 @@ class Matern32(_HalfIntegerMatern):
 
     def at_square(self, square: Float[AnyArray, ""]) -> Float[AnyArray, ""]:
         """Return v (1 + z) e^{−z}, z = √3 r."""
-        z = self._scaled_distance(square)
-        return self.variance * (1 + z) * jnp.exp(-z)
+        z = _root(2 * self.nu * square)
+        return self.variance * (1 + z) * functions_for(square).exp(-z)
 
 
 class Matern52(_HalfIntegerMatern):
@@ -206,8 +213,8 @@ class Matern52(_HalfIntegerMatern):
 
     def at_square(self, square: Float[AnyArray, ""]) -> Float[AnyArray, ""]:
         """Return v (1 + z + z²/3) e^{−z}, z = √5 r."""
-        z = self._scaled_distance(square)
-        return self.variance * (1 + z + z**2 / 3) * jnp.exp(-z)
+        z = _root(2 * self.nu * square)
+        return self.variance * (1 + z + z**2 / 3) * functions_for(square).exp(-z)
 
 
 class RationalQuadratic(Radial):
@@ -223,7 +230,8 @@ class RationalQuadratic(Radial):
 
     def at_square(self, square: Float[AnyArray, ""]) -> Float[AnyArray, ""]:
         """Return v (1 + r²/(2α))^{−α}."""
-        return self.variance * jnp.exp(-self.alpha * jnp.log1p(square / (2 * self.alpha)))
+        xp = functions_for(square)
+        return self.variance * xp.exp(-self.alpha * xp.log1p(square / (2 * self.alpha)))
 
     def spectral_density(self, omega: Float[AnyArray, " d"]) -> Float[AnyArray, ""]:
         """Return the Gamma mixture of Gaussian densities with λ_d² = ℓ_d² α/g."""

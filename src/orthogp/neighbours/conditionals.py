@@ -27,11 +27,12 @@ from scipy.linalg import get_lapack_funcs
 
 from orthogp.inference.threads import in_threads, one_thread
 from orthogp.kernels import Kernel
-from orthogp.neighbours.covariance import covariances, covariances_and_pull, sets_per_call
+from orthogp.neighbours.covariance import SetKernel, sets_per_call
 
 Array = NDArray[np.float64]
 
 posv, gesv = get_lapack_funcs(("posv", "gesv"), dtype=np.float64)
+potrf, trtrs = get_lapack_funcs(("potrf", "trtrs"), dtype=np.float64)
 
 # From this size on, calls of LAPACK one by one cost little beside their work.
 _LARGE = 64
@@ -98,13 +99,14 @@ class Terms(NamedTuple):
 
 def terms(kernel: Kernel, noise_variance: float, sets: Sets, num_threads: int) -> Terms:
     """Return ℓ_i and their derivatives in the logarithms of the learned parameters."""
-    found = _mapped(lambda part: _terms(kernel, noise_variance, part), sets, num_threads)
+    within = SetKernel(kernel, sets.X.shape[2])
+    found = _mapped(lambda part: _terms(within, noise_variance, part), sets, num_threads)
     values, gradients, informations = zip(*found, strict=True)
     return Terms(np.concatenate(values), np.concatenate(gradients), np.sum(informations, axis=0))
 
 
-def _terms(kernel: Kernel, noise_variance: float, sets: Sets) -> Terms:
-    covariance = covariances_and_pull(kernel, sets.X)
+def _terms(kernel: SetKernel, noise_variance: float, sets: Sets) -> Terms:
+    covariance = kernel.values_and_pull(sets.X)
     A = _with_noise(covariance.values.copy(), noise_variance, sets)
     p = sets.y.shape[2]
     solution = solve(A[:, :-1, :-1], np.concatenate([A[:, :-1, -1:], sets.y[:, :-1]], axis=2))
@@ -147,9 +149,10 @@ def innovations(
     kernel: Kernel, noise_variance: float, sets: Sets, columns: Array, num_threads: int
 ) -> Innovations:
     """Return bᵀ of further columns (n, m+1, q), and v."""
+    within = SetKernel(kernel, sets.X.shape[2])
 
     def one(part: Sets, own: Array) -> Innovations:
-        A = _with_noise(covariances(kernel, part.X), noise_variance, part)
+        A = _with_noise(within.values(part.X), noise_variance, part)
         b, v = _weights(A, solve(A[:, :-1, :-1], A[:, :-1, -1:])[:, :, 0])
         return Innovations(np.einsum("ci,ciq->cq", b, own), v)
 
@@ -170,6 +173,24 @@ def solve(K: Array, right: Array) -> Array:
         ridge = 1e-15 * np.einsum("cii->ci", K).max(axis=1)
         tilted = K + ridge[:, None, None] * np.eye(K.shape[1])
         return np.asarray(np.linalg.solve(tilted, right), dtype=np.float64)
+
+
+def whiten(K: Array, right: Array) -> Array:
+    """Return L⁻¹R with LLᵀ = K (c, m, m), R (c, q, m) having its vectors in rows; K is lost."""
+    whitened = np.empty_like(right)
+    for own, columns, found in zip(K, right, whitened, strict=True):
+        diagonal = np.diag(own).copy()
+        # Symmetric: its transpose is how LAPACK has matrices.
+        factor, info = potrf(own.T, lower=1, clean=0, overwrite_a=1)
+        if info == 0:
+            found[:] = trtrs(factor, columns.T, lower=1)[0].T
+        else:
+            # Rounding has taken an eigenvalue below zero. What is left of K is its other half.
+            np.fill_diagonal(own, diagonal)
+            values, vectors = np.linalg.eigh(own, UPLO="L")
+            least = np.finfo(np.float64).eps * len(own) * values[-1]
+            found[:] = (columns @ vectors) / np.sqrt(np.maximum(values, least))
+    return whitened
 
 
 def _solve_large(K: Array, right: Array) -> Array:

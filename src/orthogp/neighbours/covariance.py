@@ -1,14 +1,13 @@
 r"""Covariances within many small sets of rows at once, and how they move with the hyperparameters.
 
-Most kernels are functions of s = Σ_d (τ_d/ℓ_d)², or sums of such functions. With z = x/ℓ,
-W = G∘k'(s) and G any symmetric weights,
+A primitive that is a function of s = Σ_d (τ_d/ℓ_d)² (`Radial`) takes the squares of a set from
+products of matrices: with z = x/ℓ, W = G∘∂k/∂s and G any symmetric weights,
 
     s_ij = |z_i|² + |z_j|² − 2 z_iᵀz_j
     Σ_ij G_ij ∂k(s_ij)/∂log ℓ_d = −4 Σ_i (z_id² Σ_j W_ij − z_id (Wz)_id)
 
-so that distances and gradients are products of matrices, and each entry costs one exponential. The
-sets are centred on one of their rows: what cancels in s is then as small as the set. Any other
-kernel takes the slower way of its covariance k(τ), lag by lag.
+The sets are centred on one of their rows: what cancels in s is then as small as the set. What is
+compiled, and what takes the lags themselves, is as for all pairs of rows (`PairKernel`).
 """
 
 from __future__ import annotations
@@ -16,17 +15,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
 from numpy.typing import NDArray
 
-from orthogp.inference.parameters import Slot, learned_slots, overflows, pack, unpack
-from orthogp.kernels import Kernel, On, Sum
-from orthogp.kernels.stationary import Radial
-from orthogp.precision import AnyArray, in_double
+from orthogp.inference.pair_covariances import Covariances as PairCovariances
+from orthogp.inference.pair_covariances import PairKernel
+from orthogp.inference.parameters import overflows, pack
+from orthogp.inference.profile_tables import circle_squares
+from orthogp.kernels import Kernel
+from orthogp.statistics.nufft import chunks
 
 #: Entries of covariance matrices per compiled call: one shape for all sizes of sets, and arrays
 #: that stay in a core's cache.
@@ -51,235 +48,98 @@ def sets_per_call(size: int) -> int:
     return max(1, ENTRIES // size**2)
 
 
-def covariances(kernel: Kernel, X: Array) -> Array:
-    """Return the covariance matrices of sets of rows X (c, m, d), (c, m, m)."""
-    terms = _radial_terms(kernel, tuple(range(X.shape[2])))
-    if terms is None:
-        return _values_by_lag(kernel, X)
-    total = np.zeros((*X.shape[:2], X.shape[1]))
-    for primitive, dims in terms:
-        square = _squares(X, primitive, dims)[0]
-        total += _by_entries(_radial, primitive, square)
-    return total
+class SetKernel:
+    """A kernel within sets of rows of d columns; see the module's docstring.
 
-
-def cross_covariances(kernel: Kernel, A: Array, B: Array) -> Array:
-    """Return the covariances between the rows of A (c, g, d) and of B (c, m, d), (c, g, m)."""
-    terms = _radial_terms(kernel, tuple(range(A.shape[2])))
-    if terms is None:
-        lags = A[:, :, None, :] - B[:, None, :, :]
-        flat = _by_entries(_by_lag, kernel, lags.reshape(-1, A.shape[2]))
-        return flat.reshape(lags.shape[:3])
-    total = np.zeros((len(A), A.shape[1], B.shape[1]))
-    for primitive, dims in terms:
-        a, b = (_scaled(rows, primitive, dims) for rows in (A, B))
-        square = -2 * (a @ b.transpose(0, 2, 1))
-        square += np.einsum("cgd,cgd->cg", a, a)[:, :, None]
-        square += np.einsum("cmd,cmd->cm", b, b)[:, None, :]
-        total += _by_entries(_radial, primitive, np.maximum(square, 0.0))
-    return total
-
-
-def covariances_and_pull(kernel: Kernel, X: Array) -> Covariances:
-    """Return the covariance matrices of sets of rows X (c, m, d), with their derivatives.
-
-    A kernel that overflows is a `KernelError`.
+    Parameters
+    ----------
+    kernel : Kernel
+    num_dims : int
     """
-    found = _covariances_and_pull(kernel, X)
-    if not np.isfinite(found.values).all():
-        raise overflows(kernel)
 
-    def pull(G: Array) -> Array:
-        pulled = found.pull(G)
-        if not np.isfinite(pulled).all() and np.isfinite(G).all():
-            raise overflows(kernel)
-        return pulled
+    def __init__(self, kernel: Kernel, num_dims: int) -> None:
+        self.kernel = kernel
+        self._pairs = PairKernel(kernel, num_dims)
+        self._function = self._pairs.at(pack(kernel, self._pairs.slots))
+        self._inverse = np.sqrt(self._function.W)
 
-    return Covariances(found.values, pull)
+    def values(self, X: Array) -> Array:
+        """Return the covariance matrices of sets of rows X (c, m, d), (c, m, m)."""
+        return self.cross(X, X)
 
+    def cross(self, A: Array, B: Array) -> Array:
+        """Return the covariances between the rows of A (c, g, d) and of B (c, m, d), (c, g, m)."""
+        squares, lags, _ = self._between(A, B)
+        return self._function.values(squares, lags).reshape(len(A), A.shape[1], B.shape[1])
 
-def _covariances_and_pull(kernel: Kernel, X: Array) -> Covariances:
-    slots = learned_slots(kernel)
-    terms = _radial_terms(kernel, tuple(range(X.shape[2])))
-    if terms is None:
-        return _by_lags(kernel, slots, X)
-    total = np.zeros((*X.shape[:2], X.shape[1]))
-    parts = []
-    for index, (primitive, dims) in enumerate(terms):
-        square, z = _squares(X, primitive, dims)
-        own = tuple(slot for slot in slots if slot.primitive == index)
-        shape_names = tuple(
-            slot.name for slot in own if slot.name not in ("variance", "lengthscale")
-        )
-        values, slopes, shapes = _by_entries(_radial_and_slopes, primitive, square, shape_names)
-        total += values
-        places = primitive.lengthscale_places(len(dims))
-        parts.append((own, z, values, slopes, shapes, places))
+    def values_and_pull(self, X: Array) -> Covariances:
+        """Return the covariance matrices of sets of rows X (c, m, d), with their derivatives.
 
-    def pull(G: Array) -> Array:
-        columns = []
-        for own, z, values, slopes, shapes, places in parts:
-            shape_index = 0
-            for slot in own:
-                if slot.name == "lengthscale":
-                    W = G * slopes
-                    along = z * (z * W.sum(axis=2)[:, :, None] - W @ z)
-                    per_column = -4 * along.sum(axis=1)
-                    columns.append(per_column @ np.eye(slot.size)[places])
-                elif slot.name == "variance":
-                    columns.append(np.einsum("cij,cij->c", G, values)[:, None])
-                else:
-                    columns.append(np.einsum("cij,cij->c", G, shapes[shape_index])[:, None])
-                    shape_index += 1
-        return np.concatenate([np.empty((len(X), 0)), *columns], axis=1)
+        A kernel that overflows is a `KernelError`.
+        """
+        squares, lags, scaled = self._between(X, X)
+        found = self._evaluate(squares, lags)
+        if not np.isfinite(found.values).all():
+            raise overflows(self.kernel)
+        shape = (*X.shape[:2], X.shape[1])
+        by_parameter = found.by_parameter.reshape(-1, *shape)
+        by_square = found.by_square.reshape(-1, *shape)
+        num_parameters = sum(slot.size for slot in self._pairs.slots)
 
-    return Covariances(total, pull)
+        def pull(G: Array) -> Array:
+            pulled = np.empty((len(X), num_parameters))
+            for place, own in zip(self._pairs.others, by_parameter, strict=True):
+                pulled[:, place] = np.einsum("cij,cij->c", G, own)
+            for stretched in self._pairs.stretched:
+                W, z = G * by_square[stretched.row], scaled[stretched.row]
+                along = z * (z * W.sum(axis=2)[:, :, None] - W @ z)
+                pulled[:, stretched.span] = stretched.gathered(-4 * along.sum(axis=1).T).T
+            if not np.isfinite(pulled).all() and np.isfinite(G).all():
+                raise overflows(self.kernel)
+            return pulled
 
+        return Covariances(found.values.reshape(shape), pull)
 
-# ---------------------------------------------------------------------- functions of s
+    def _between(self, A: Array, B: Array) -> tuple[Array, Array | None, dict[int, Array]]:
+        """Return squares (k, n) and lags (d, n) of all entries, and z of each radial primitive."""
+        scaled: dict[int, Array] = {}
+        squares = np.empty((self._pairs.num_squares, len(A), A.shape[1], B.shape[1]))
+        for own, square in zip(self._pairs.numbers, squares, strict=True):
+            a, b = (rows[:, :, own.columns] for rows in (A, B))
+            if own.row is None:
+                square[:] = circle_squares((a - b.transpose(0, 2, 1)) ** 2, own.period)
+            else:
+                inverse = self._inverse[own.row, own.columns]
+                scaled[own.row] = z = a * inverse
+                _squares_between(z, z if A is B else b * inverse, square)
+        lags = None
+        if self._pairs.needs_lags:
+            lags = np.moveaxis(A[:, :, None, :] - B[:, None, :, :], 3, 0).reshape(A.shape[2], -1)
+        return squares.reshape(len(squares), -1), lags, scaled
 
-
-def _radial_terms(
-    kernel: Kernel, dims: tuple[int, ...]
-) -> list[tuple[Radial, tuple[int, ...]]] | None:
-    """Return the functions of s that a kernel adds up, with their columns, or `None`.
-
-    In the order of its primitives.
-    """
-    if isinstance(kernel, Sum):
-        found = [_radial_terms(term, dims) for term in kernel.terms]
-        if any(part is None for part in found):
-            return None
-        return [item for part in found if part is not None for item in part]
-    if isinstance(kernel, On):
-        return _radial_terms(kernel.kernel, tuple(dims[d] for d in kernel.dims))
-    return [(kernel, dims)] if isinstance(kernel, Radial) else None
-
-
-def _scaled(X: Array, primitive: Radial, dims: tuple[int, ...]) -> Array:
-    chosen = X if len(dims) == X.shape[2] else X[:, :, list(dims)]
-    lengths = np.ravel(primitive.parameters()["lengthscale"])
-    return chosen / lengths[primitive.lengthscale_places(len(dims))]
-
-
-def _squares(X: Array, primitive: Radial, dims: tuple[int, ...]) -> tuple[Array, Array]:
-    """Return s between all rows of each set, (c, m, m), and z, (c, m, d)."""
-    z = _scaled(X, primitive, dims)
-    norms = np.einsum("cmd,cmd->cm", z, z)
-    square = z @ z.transpose(0, 2, 1)
-    square *= -2
-    square += norms[:, :, None]
-    square += norms[:, None, :]
-    np.maximum(square, 0.0, out=square)
-    np.einsum("cii->ci", square)[:] = 0.0
-    return square, z
-
-
-def _by_entries(function: Callable, kernel: Kernel, entries: Array, *static: object):
-    """Return a function of all entries, computed so many at a time in arrays of one shape.
-
-    `entries` is an array of any shape, or of lags (n, d) for functions of those.
-    """
-    lags = function in (_by_lag,)
-    flat = entries if lags else entries.reshape(-1)
-    size = len(flat)
-    pieces = []
-    for start in range(0, size, ENTRIES):
-        piece = flat[start : start + ENTRIES]
-        if len(piece) < ENTRIES:
+    def _evaluate(self, squares: Array, lags: Array | None) -> PairCovariances:
+        """Return k and its derivatives at all entries."""
+        count = squares.shape[1]
+        pieces = []
+        for part in chunks(count, ENTRIES):
+            length = part.stop - part.start
             # Up to powers of two: few shapes to compile.
-            length = max(_FEWEST_ENTRIES, 1 << (len(piece) - 1).bit_length())
-            padded = np.zeros((length, *flat.shape[1:]))
-            padded[: len(piece)] = piece
-            piece = padded
-        pieces.append(jax.tree.map(np.asarray, function(kernel, piece, *static)))
-    shape = (size,) if lags else entries.shape
-
-    def join(*parts: Array) -> Array:
-        whole = parts[0] if len(parts) == 1 else np.concatenate(parts)
-        return whole[:size].reshape(shape)
-
-    return jax.tree.map(join, *pieces)
+            size = max(_FEWEST_ENTRIES, 1 << (length - 1).bit_length())
+            own = None if lags is None else lags[:, part]
+            found = self._function.evaluate(squares[:, part], own, size, derivatives=True)
+            pieces.append([values[..., :length] for values in found])
+        if len(pieces) == 1:
+            return PairCovariances(*pieces[0])
+        return PairCovariances(*(np.concatenate(p, axis=-1) for p in zip(*pieces, strict=True)))
 
 
-@in_double
-@jax.jit
-def _radial(primitive: Radial, square: Float[AnyArray, " n"]) -> Float[AnyArray, " n"]:
-    return jax.vmap(primitive.at_square)(square)
-
-
-@in_double
-@eqx.filter_jit
-def _radial_and_slopes(
-    primitive: Radial, square: Float[AnyArray, " n"], shape_names: tuple[str, ...]
-) -> tuple:
-    """Return k(s), k'(s) and ∂k/∂log θ for the parameters of the shape."""
-    square = jnp.asarray(square)
-    covariance = jax.vmap(primitive.at_square)
-    values, slopes = jax.jvp(covariance, (square,), (jnp.ones_like(square),))
-    shapes = []
-    for name in shape_names:
-        value = jnp.asarray(primitive.parameters()[name])
-
-        def along(log_value: Float[AnyArray, ""], name: str = name):
-            changed = primitive.with_parameters(**{name: jnp.exp(log_value)})
-            return jax.vmap(changed.at_square)(square)
-
-        shapes.append(jax.jvp(along, (jnp.log(value),), (jnp.ones_like(value),))[1])
-    return values, slopes, tuple(shapes)
-
-
-# ---------------------------------------------------------------------- any kernel, lag by lag
-
-
-def _values_by_lag(kernel: Kernel, X: Array) -> Array:
-    i, j = np.tril_indices(X.shape[1])
-    lags = X[:, i] - X[:, j]
-    flat = _by_entries(_by_lag, kernel, lags.reshape(-1, X.shape[2]))
-    return _symmetric(flat.reshape(len(X), -1), X.shape[1])
-
-
-def _by_lags(kernel: Kernel, slots: tuple[Slot, ...], X: Array) -> Covariances:
-    i, j = np.tril_indices(X.shape[1])
-    values = _values_by_lag(kernel, X)
-
-    def pull(G: Array) -> Array:
-        counts = np.where(i == j, 1.0, 2.0)
-        lags = np.moveaxis(X[:, i] - X[:, j], 2, 1)
-        vector = pack(kernel, slots)
-        return np.asarray(_pulled(vector, kernel, slots, lags, counts * G[:, i, j]))
-
-    return Covariances(values, pull)
-
-
-def _symmetric(lower: Array, size: int) -> Array:
-    i, j = np.tril_indices(size)
-    full = np.empty((len(lower), size, size))
-    full[:, i, j] = lower
-    full[:, j, i] = lower
-    return full
-
-
-@in_double
-@eqx.filter_jit
-def _by_lag(kernel: Kernel, lags: Float[AnyArray, "n d"]) -> Float[AnyArray, " n"]:
-    return jax.vmap(kernel.k, in_axes=1)(jnp.asarray(lags).T)
-
-
-@in_double
-@eqx.filter_jit
-def _pulled(
-    vector: Array,
-    kernel: Kernel,
-    slots: tuple[Slot, ...],
-    lags: Float[AnyArray, "c d n"],
-    bar: Float[AnyArray, "c n"],
-) -> Float[AnyArray, "c p"]:
-    def one(own_lags: Float[AnyArray, "d n"], own_bar: Float[AnyArray, " n"]):
-        def weighted(log_parameters: Float[AnyArray, " p"]):
-            changed = unpack(kernel, slots, log_parameters)
-            return own_bar @ jax.vmap(changed.k, in_axes=1)(own_lags)
-
-        return jax.grad(weighted)(jnp.asarray(vector))
-
-    return jax.vmap(one)(jnp.asarray(lags), jnp.asarray(bar))
+def _squares_between(a: Array, b: Array, out: Array) -> None:
+    """Write the squares of the distances between rows of a (c, g, d) and of b (c, m, d)."""
+    # One product: (a, |a|², 1)·(−2b, 1, |b|²).
+    norms = [np.einsum("cmd,cmd->cm", rows, rows)[:, :, None] for rows in (a, b)]
+    left = np.concatenate([a, norms[0], np.ones_like(norms[0])], axis=2)
+    right = np.concatenate([-2 * b, np.ones_like(norms[1]), norms[1]], axis=2)
+    np.matmul(left, right.transpose(0, 2, 1), out=out)
+    np.maximum(out, 0.0, out=out)
+    if a is b:
+        np.einsum("cii->ci", out)[:] = 0.0

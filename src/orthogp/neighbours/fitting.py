@@ -48,8 +48,8 @@ _TERMS_PER_PARAMETER = 300
 _LOSS, _MOST_TERMS = 1e-3, 20_000
 # Rows at the head of the order that the mean function is learned from.
 _TREND_ROWS = 4000
-# Neighbours of predictions that are tried, the difference in nats per row that does not matter, and
-# the left-out rows that are looked at.
+# Neighbours of predictions that are tried, the nats per row that the usual number is worth, and the
+# left-out rows that are looked at.
 _PREDICTED, _USUAL = (32, 64, 128, 256), 64
 _SAME, _CHECKED = 0.003, 500
 # Terms that give the curvature for standard errors; data of up to so many rows have all terms.
@@ -460,10 +460,12 @@ class NeighbourFitter:
             densities[count] = -0.5 * (np.log(variance) + square / variance)
             if self._settings.late():
                 break
-        best = max(densities, key=lambda count: float(np.mean(densities[count])))
         enough = min(densities, key=lambda count: abs(count - _USUAL))
+        # The more neighbours, the dearer a prediction, and the more they must be worth.
+        prices = {count: _SAME * count / _USUAL for count in densities}
+        best = max(densities, key=lambda count: float(np.mean(densities[count])) - prices[count])
         gain = densities[best] - densities[enough]
-        if np.mean(gain) > max(_SAME, np.std(gain) / np.sqrt(size)):
+        if np.mean(gain) > max(prices[best], np.std(gain) / np.sqrt(size)):
             enough = best
         if enough >= most:
             return posterior.with_neighbours(len(self._rows.X)), Check(0.0, 0.0)

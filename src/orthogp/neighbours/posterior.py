@@ -32,8 +32,8 @@ from orthogp.inference.predictive import Gaussian, PredictivePosterior
 from orthogp.inference.slopes import slope_variance, slopes
 from orthogp.inference.threads import in_threads, one_thread
 from orthogp.kernels import Kernel
-from orthogp.neighbours.conditionals import solve
-from orthogp.neighbours.covariance import ENTRIES, covariances, cross_covariances
+from orthogp.neighbours.conditionals import solve, whiten
+from orthogp.neighbours.covariance import SetKernel
 from orthogp.neighbours.metric import metric_lengths
 from orthogp.neighbours.search import NearestRows, OrderedRows
 
@@ -46,8 +46,13 @@ _ROUNDING = 1e-15
 _BLOCK = 20_000
 # The most points that may share rows, and how many times as many rows they may have as one point.
 _LARGEST_GROUP, _MOST_SHARED = 32, 1.6
+# Groups that are looked at first, and the share of them that must be small enough to look at all.
+_TRIED, _FEW_FIT = 50, 0.1
 # Groups with about as many rows are solved together: numbers of rows are rounded up to these steps.
 _STEP = 16
+# Entries of covariance matrices at once: more than a core's cache holds, for threads to have time
+# between two calls that keep others waiting.
+_ENTRIES = 2**19
 # Earlier points that a point is conditioned on when points are drawn jointly.
 _EARLIER = 40
 # The most points for which a joint covariance is formed.
@@ -97,11 +102,17 @@ class NeighbourPosterior(PredictivePosterior):
         self.trend = trend
         self.num_neighbours = min(int(num_neighbours), len(rows.X))
         self._threads = num_threads
+        self._within = SetKernel(kernel, rows.X.shape[1])
         self.lengths = metric_lengths(kernel, rows.X)
-        self._nearest = NearestRows(rows.X / self.lengths, num_threads)
-        self._noise = self.noise_variance / rows.weights
-        self._mean_columns = trend.prior.features(rows.X)
-        self._centred = rows.y - self._mean_columns @ trend.coefficients
+        # Rows that are near each other lie near each other in memory.
+        order = _in_leaves(rows.X / self.lengths)
+        self._X = rows.X[order]
+        self._noise = self.noise_variance / rows.weights[order]
+        self._mean_columns = trend.prior.features(self._X)
+        self._centred = rows.y[order] - self._mean_columns @ trend.coefficients
+        # All that a prediction needs of a row, to be fetched at once.
+        self._table = np.column_stack([self._X, self._noise, self._centred, self._mean_columns])
+        self._nearest = NearestRows(self._X / self.lengths, num_threads)
 
     @property
     def num_rows(self) -> int:
@@ -118,13 +129,7 @@ class NeighbourPosterior(PredictivePosterior):
 
     def predict(self, X: NDArray) -> Gaussian:
         """Return mean and variance of f at the rows of X."""
-        X = as_rows(X)
-        mean = np.empty((len(X), self._centred.shape[1]))
-        variance = np.empty(len(X))
-        for start in range(0, len(X), _BLOCK):
-            part = slice(start, start + _BLOCK)
-            mean[part], variance[part] = self._predict(X[part], self._prior_part)
-        return Gaussian(mean, variance)
+        return self._predict_in_blocks(as_rows(X), self._prior_part)
 
     def predict_left_out(self, chosen: Indices) -> Gaussian:
         """Return mean and variance of f at some of the rows, each given the others."""
@@ -138,7 +143,7 @@ class NeighbourPosterior(PredictivePosterior):
         found = self._nearest.query(X / self.lengths, self.num_neighbours + 1)[1]
         # Inputs are merged: at most one row, the nearest, has the same.
         same = np.zeros(found.shape, dtype=bool)
-        same[:, 0] = np.all(self.rows.X[found[:, 0]] == X, axis=1)
+        same[:, 0] = np.all(self._X[found[:, 0]] == X, axis=1)
         same[:, -1] |= ~same[:, 0]
         return Gaussian(*self._predict(X, self._prior_part, found[~same].reshape(len(X), -1)))
 
@@ -153,19 +158,25 @@ class NeighbourPosterior(PredictivePosterior):
             cross = slopes(self.kernel, lags.reshape(-1, X.shape[1]), dim)
             return cross.reshape(lags.shape[:3]), own, np.tile(columns, (len(at), 1))
 
-        parts = [
-            self._predict(X[start : start + _BLOCK], prior) for start in range(0, len(X), _BLOCK)
-        ]
-        mean = np.concatenate([np.empty((0, self._centred.shape[1])), *(part[0] for part in parts)])
-        return Gaussian(mean, np.concatenate([np.empty(0), *(part[1] for part in parts)]))
+        return self._predict_in_blocks(X, prior)
 
     def integral(self, lower: NDArray, upper: NDArray) -> Gaussian:
         """Raise `InputError`: rows near one point do not give an integral."""
         raise InputError('Integrals need a lattice: fit with solver="dense" or solver="iterative".')
 
     def _prior_part(self, points: Array, rows: Array, at: Array) -> tuple[Array, float, Array]:
-        cross = cross_covariances(self.kernel, points, rows)
+        cross = self._within.cross(points, rows)
         return cross, self.prior_variance, self.trend.prior.features(at)
+
+    def _predict_in_blocks(self, X: Array, prior: Callable) -> Gaussian:
+        """Return means and variances at the rows of X; see `_predict`."""
+        mean = np.empty((len(X), self._centred.shape[1]))
+        variance = np.empty(len(X))
+        order = _in_leaves(X / self.lengths)
+        for start in range(0, len(X), _BLOCK):
+            part = order[start : start + _BLOCK]
+            mean[part], variance[part] = self._predict(X[part], prior)
+        return Gaussian(mean, variance)
 
     def _predict(
         self, X: Array, prior: Callable, nearest: Indices | None = None
@@ -177,7 +188,7 @@ class NeighbourPosterior(PredictivePosterior):
         """
         if nearest is None:
             nearest = self._nearest.query(X / self.lengths, self.num_neighbours)[1]
-            groups = _grouped(X / self.lengths, nearest)
+            groups = _grouped(nearest)
         else:
             groups = [_Groups(np.arange(len(X))[:, None], nearest)]
         mean = np.empty((len(X), self._centred.shape[1]))
@@ -187,30 +198,32 @@ class NeighbourPosterior(PredictivePosterior):
             points, rows = groups
             there = rows >= 0
             centre = X[points[:, :1]]
-            K = covariances(self.kernel, self.rows.X[rows] - centre)
+            table = self._table[rows]
+            at, noise, rest = np.split(table, [X.shape[1], X.shape[1] + 1], axis=2)
+            at = at - centre
+            K = self._within.values(at)
             if not there.all():
                 K *= there[:, :, None]
                 K *= there[:, None, :]
-            noise = np.where(there, self._noise[rows], 1.0)
-            np.einsum("cii->ci", K)[:] += noise
-            if not there.all():
-                np.einsum("cii->ci", K)[:] = np.where(there, np.einsum("cii->ci", K), 1.0)
+            np.einsum("cii->ci", K)[:] += np.where(there, noise[:, :, 0], 1.0)
             flat = X[points.reshape(-1)]
-            cross, own, columns = prior(X[points] - centre, self.rows.X[rows] - centre, flat)
-            cross = cross * there[:, None, :]
-            W = solve(K, cross.transpose(0, 2, 1))
+            cross, own, columns = prior(X[points] - centre, at, flat)
             columns = columns.reshape(*points.shape, -1)
-            g = columns - W.transpose(0, 2, 1) @ (self._mean_columns[rows] * there[:, :, None])
-            means = W.transpose(0, 2, 1) @ (self._centred[rows] * there[:, :, None])
-            means += columns @ self.trend.coefficients
-            # As a form in (w, −1), which rounding of w moves to second order only.
+            right = np.concatenate([cross, rest.transpose(0, 2, 1)], axis=1)
+            if not there.all():
+                right *= there[:, None, :]
+            whitened = whiten(K, right)
+            k = whitened[:, : points.shape[1]]
+            # kᵀK⁻¹ times the targets, and times the mean's columns.
+            products = k @ whitened[:, points.shape[1] :].transpose(0, 2, 1)
+            targets = self._centred.shape[1]
+            g = columns - products[:, :, targets:]
+            mean[points] = products[:, :, :targets] + columns @ self.trend.coefficients
             variances = (
                 own
-                - 2 * np.einsum("cgm,cmg->cg", cross, W)
-                + np.einsum("cmg,cmg->cg", W, K @ W)
+                - np.einsum("cgm,cgm->cg", k, k)
                 + np.einsum("cgq,cgq->cg", g @ self.trend.covariance, g)
             )
-            mean[points] = means
             # Rounding leaves no less.
             variance[points] = np.maximum(variances, _ROUNDING * own)
 
@@ -271,11 +284,11 @@ class NeighbourPosterior(PredictivePosterior):
         def work(part: slice) -> None:
             own, before = rows[part], earlier[part]
             there = np.concatenate([np.ones_like(own, dtype=bool), before >= 0], axis=1)
-            at = np.concatenate([self.rows.X[own], points[before]], axis=1)
+            at = np.concatenate([self._X[own], points[before]], axis=1)
             noise = np.concatenate([self._noise[own], np.zeros(before.shape)], axis=1)
             itself = points[part, None, :]
             at = np.concatenate([at, itself], axis=1) - itself
-            A = covariances(self.kernel, at)
+            A = self._within.values(at)
             K, k = A[:, :-1, :-1], A[:, :-1, -1] * there
             K = K * there[:, :, None] * there[:, None, :]
             # An ulp for points that lie so close that their values are the same.
@@ -287,7 +300,7 @@ class NeighbourPosterior(PredictivePosterior):
             variance[part] = np.maximum(self.prior_variance + form, 0.0)
             weights[part] = w * there
 
-        size = max(1, ENTRIES // (m + count + 1) ** 2)
+        size = max(1, _ENTRIES // (m + count + 1) ** 2)
         parts = [slice(start, start + size) for start in range(0, len(points), size)]
         with one_thread():
             in_threads(work, parts, self._threads)
@@ -344,22 +357,31 @@ class _Groups(NamedTuple):
     rows: Indices
 
 
-def _grouped(scaled: Array, nearest: Indices) -> list[_Groups]:
+def _in_leaves(scaled: Array) -> Indices:
+    """Return an order in which points of one leaf of a k-d tree follow each other."""
+    if len(scaled) < 2:
+        return np.arange(len(scaled))
+    return np.asarray(KDTree(scaled, leafsize=_LARGEST_GROUP, balanced_tree=False).indices)
+
+
+def _grouped(nearest: Indices) -> list[_Groups]:
     """Return groups of points that share rows, by size.
 
-    Neighbours in the order of a k-d tree's leaves are paired, then pairs of pairs, and so on, as
-    long as a group's rows are not many more than one point's.
+    Of points in the order of a k-d tree's leaves a few dozen form a group, or half of them, and so
+    on, as long as a group's rows are not many more than one point's.
     """
-    order = KDTree(scaled, leafsize=_LARGEST_GROUP).indices if len(scaled) > 1 else np.array([0])
     most = int(_MOST_SHARED * nearest.shape[1]) + 1
-    size = min(_LARGEST_GROUP, 1 << max(len(order).bit_length() - 1, 0))
-    found, rest = [], np.asarray(order)
+    size = min(_LARGEST_GROUP, 1 << max(len(nearest).bit_length() - 1, 0))
+    found, rest = [], np.arange(len(nearest))
     while size > 1 and len(rest):
         whole = len(rest) // size * size
         if whole == 0:
             size //= 2
             continue
         points = rest[:whole].reshape(-1, size)
+        if not _worth_sharing(nearest[points[:: max(1, len(points) // _TRIED)]], most):
+            size //= 2
+            continue
         rows = np.sort(nearest[points].reshape(len(points), -1), axis=1)
         again = np.zeros_like(rows, dtype=bool)
         again[:, 1:] = rows[:, 1:] == rows[:, :-1]
@@ -376,6 +398,13 @@ def _grouped(scaled: Array, nearest: Indices) -> list[_Groups]:
     return found
 
 
+def _worth_sharing(nearest: Indices, most: int) -> bool:
+    """Return whether some of a few groups (c, g, m) have no more different rows than so many."""
+    rows = np.sort(nearest.reshape(len(nearest), -1), axis=1)
+    counts = 1 + np.count_nonzero(np.diff(rows, axis=1), axis=1)
+    return bool(np.mean(counts <= most) > _FEW_FIT)
+
+
 def _batches(groups: list[_Groups]) -> list[_Groups]:
     """Return batches of groups of about the same number of rows, whose matrices fit a cache."""
     batches = []
@@ -384,7 +413,7 @@ def _batches(groups: list[_Groups]) -> list[_Groups]:
         rounded = np.minimum(-(-counts // _STEP) * _STEP, rows.shape[1])
         for number in np.unique(rounded):
             own = np.flatnonzero(rounded == number)
-            size = max(1, ENTRIES // int(number) ** 2)
+            size = max(1, _ENTRIES // int(number) ** 2)
             for start in range(0, len(own), size):
                 chosen = own[start : start + size]
                 batches.append(_Groups(points[chosen], rows[chosen, :number]))
