@@ -36,6 +36,9 @@ _KEPT, _BEYOND = (0.5, 1.5), 30.0
 _LEAST = 0.3
 # After so many disappointing steps, gradients along the last ones raise the information.
 _DISAPPOINTING, _REMEMBERED = 4, 6
+# Steps that all second derivatives are corrected by, and the least share of the expected change of
+# the gradient that is believed.
+_LAST, _BELIEVED = 2, 0.1
 
 
 class Evaluation(NamedTuple):
@@ -61,6 +64,8 @@ class Ascent(NamedTuple):
     #: The step that was not taken, and what it promised.
     step: Vector
     promised: float
+    #: Whether steps have broken their promises.
+    wary: bool
 
 
 def ascend(
@@ -74,6 +79,7 @@ def ascend(
     out_of_time: Callable[[], bool],
     abandon: Callable[[Vector, Evaluation], bool] = lambda x, at: False,
     first: Evaluation | None = None,
+    wary: bool = False,
 ) -> Ascent | None:
     """Return the maximum near a start; `None` if there is no value there, or if it is abandoned.
 
@@ -87,10 +93,12 @@ def ascend(
         Whether a search is not worth going on with.
     first : Evaluation, optional
         That of the start, if it is known.
+    wary : bool
+        Whether the information is known not to be the curvature.
     """
     x = np.clip(start, lower, upper)
     at = evaluate(x) if first is None else first
-    used, radius, past = int(first is None), _RADIUS, _Past([], [])
+    used, radius, past = int(first is None), _RADIUS, _Past([], [], wary)
     if at is None:
         return None
     while True:
@@ -101,7 +109,7 @@ def ascend(
             step, promised = _modelled(at, curvature, low, high)
         settled = promised < tolerance or radius < _SMALLEST_RADIUS
         if settled or used >= max_evaluations or out_of_time():
-            return Ascent(x, at, used, settled, step, promised)
+            return Ascent(x, at, used, settled, step, promised, past.wary)
         if abandon(x, at):
             return None
         candidate = np.clip(x + step, lower, upper)
@@ -125,6 +133,8 @@ class _Past(NamedTuple):
 
     kept: list[float]
     steps: list[tuple[Vector, Vector]]
+    #: Whether promises were broken before.
+    warned: bool
 
     def corrected(self, at: Evaluation, promised: float) -> NDArray[np.float64] | None:
         """Return a better curvature than the information, if that has not kept its promises."""
@@ -132,8 +142,19 @@ class _Past(NamedTuple):
             if sum(share < 0.25 for share in self.kept) < _DISAPPOINTING:
                 return None
             return _raised(at.information, self.steps[-_REMEMBERED:])
-        broken = any(not _KEPT[0] < share < _KEPT[1] for share in self.kept[-2:])
-        return _bent(at.information, at.bend()) if broken and promised < _BEYOND else None
+        broken = self.warned or any(_is_broken(share) for share in self.kept[-2:])
+        if not broken or promised > _BEYOND:
+            return None
+        return _updated(_bent(at.information, at.bend()), self.steps[-_LAST:])
+
+    @property
+    def wary(self) -> bool:
+        """Whether any step has broken its promise."""
+        return self.warned or any(_is_broken(share) for share in self.kept)
+
+
+def _is_broken(share: float) -> bool:
+    return not _KEPT[0] < share < _KEPT[1]
 
 
 def _modelled(
@@ -153,6 +174,20 @@ def _bent(information: NDArray[np.float64], bend: NDArray[np.float64]) -> NDArra
     values, vectors = np.linalg.eigh((relative + relative.T) / 2)
     root = chol @ vectors
     return (root * np.maximum(values, _LEAST)) @ root.T
+
+
+def _updated(
+    curvature: NDArray[np.float64], steps: list[tuple[Vector, Vector]]
+) -> NDArray[np.float64]:
+    """Return the curvature with that which gradients have shown along some steps (BFGS)."""
+    for step, change in steps:
+        image = curvature @ step
+        expected, seen = float(step @ image), float(step @ change)
+        if seen > _BELIEVED * expected:
+            curvature = (
+                curvature - np.outer(image, image) / expected + np.outer(change, change) / seen
+            )
+    return curvature
 
 
 def _raised(

@@ -33,7 +33,7 @@ _CENTRES = 4
 _CLIMBS = ((150, 7), (300, 5), (_FEW_ROWS, 4))
 _MOST_EVALUATIONS = 80
 # A step that promises fewer nats is not taken: with few rows, with part of them, with many.
-_SETTLED, _SETTLED_PART, _SETTLED_MANY = 1e-4, 5e-2, 0.1
+_SETTLED, _SETTLED_PART, _SETTLED_MANY = 1e-4, 5e-2, 0.5
 # The last step, taken without looking back, is not worth a factorisation if it promises less.
 _NEGLIGIBLE = 1e-2
 # Starts whose values differ by less are the same: lengthscales so short that all rows are apart.
@@ -166,6 +166,7 @@ class ExactSearch:
                 doubtful[i].x,
                 limits,
                 tolerance=_SETTLED_MANY if stage.whole else _SETTLED_PART,
+                wary=doubtful[i].wary,
             )
             found += [] if climbed is None else [climbed]
         return sorted(found, key=lambda summit: -summit.at.value)

@@ -27,7 +27,7 @@ from orthogp.statistics.nufft import chunks
 
 #: Entries of covariance matrices per compiled call: one shape for all sizes of sets, and arrays
 #: that stay in a core's cache.
-ENTRIES = 2**16
+ENTRIES = 2**17
 _FEWEST_ENTRIES = 2**12
 
 Array = NDArray[np.float64]
