@@ -28,7 +28,7 @@ class Goal(NamedTuple):
     name: str
     kernel: str
     engines: tuple[str, ...]
-    mean: str = "constant"
+    mean: str = "auto"
     #: RMSE in standard deviations of the training targets, unless `raw`.
     rmse: float = np.inf
     nlpd: float = np.inf

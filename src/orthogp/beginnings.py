@@ -144,10 +144,11 @@ def begin_sketch(
             np.minimum(domain.lower, extent.lower), np.maximum(domain.upper, extent.upper)
         )
     threads = available_threads(estimator.n_jobs)
+    mean = "constant" if estimator.mean == "auto" else estimator.mean
     if not model.additive:
         return Sketch.begin(
             seen,
-            mean=estimator.mean,
+            mean=mean,
             domain=domain,
             kernel=None if choice.from_name else choice.kernel,
             learn=estimator.learn,
@@ -159,7 +160,7 @@ def begin_sketch(
     return AdditiveSketch.begin_additive(
         seen,
         split_terms(choice.kernel, len(model.columns)),
-        mean=estimator.mean,
+        mean=mean,
         domain=domain,
         known=not choice.from_name,
         learn=estimator.learn,

@@ -348,7 +348,8 @@ def fit_neighbours(
     """
     began = time.monotonic()
     estimator = task.estimator
-    kept = _keep(task, model) if kept is None else kept
+    if kept is None:
+        kept = _keep(task, model, linear=len(model.columns) > MAX_DIMS)
     units = kept.units(shared=not model.inner.from_name) if known is None else known.units
     own = kept.standardised_rows(units)
     settings = _settings(task, units, model)
@@ -520,14 +521,18 @@ def _model(task: Task, *, joint: bool = False) -> Model:
     return choose_model(estimator.kernel, estimator.features, task.rows.X.shape[1], joint=joint)
 
 
-def _keep(task: Task, model: Model) -> KeptRows:
+def _keep(task: Task, model: Model, *, linear: bool = False) -> KeptRows:
     domain = check_domain(task.estimator.domain, len(model.columns))
     if domain is not None and model.embedding is not None:
         raise InputError(
             "Kernels on the sphere predict anywhere on it: leave out `domain`, which they do not "
             "need."
         )
-    return KeptRows.keep(model.see(task.rows), mean=task.estimator.mean, domain=domain)
+    mean = task.estimator.mean
+    if mean == "auto":
+        # Of many columns some act as a trend, which no nearest rows would tell from the rest.
+        mean = "linear" if linear else "constant"
+    return KeptRows.keep(model.see(task.rows), mean=mean, domain=domain)
 
 
 def _part(rows: Rows, chosen: NDArray[np.bool_]) -> Rows:

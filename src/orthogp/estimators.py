@@ -59,8 +59,9 @@ class GPRegressor(
     num_features : int or "auto"
         "auto" takes for the lattice as many as the certificate needs, up to `max_features`, and for
         other families a number that suits the columns.
-    mean : {None, "constant", "linear"}, default "constant"
-        The mean function; its coefficients have broad priors and are integrated out.
+    mean : {"auto", None, "constant", "linear"}, default "auto"
+        The mean function; its coefficients have broad priors and are integrated out. "auto" is
+        "linear" for the neighbours of more than three columns, "constant" elsewhere.
     noise_variance : float, optional
         Where learning starts; the value itself if `learn` is false.
     learn : bool, default True
@@ -126,7 +127,7 @@ class GPRegressor(
         *,
         features: str | Features = "auto",
         num_features: int | Literal["auto"] = "auto",
-        mean: str | None = "constant",
+        mean: str | None = "auto",
         noise_variance: float | None = None,
         learn: bool = True,
         domain: tuple[ArrayLike, ArrayLike] | None = None,

@@ -279,6 +279,8 @@ def _joint_model(estimator: Any, num_columns: int) -> Model:
 
 def _with_mean(sketch: Sketch, mean: str | None) -> Sketch:
     linear = bool(sketch.mean.slope_variance)
+    if mean == "auto":
+        return sketch
     if linear != (mean == "linear"):
         have = "linear" if linear else "constant or no"
         raise InputError(

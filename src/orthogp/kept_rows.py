@@ -108,10 +108,9 @@ class KeptRows(Sketch):
 
     def sums(self, num_threads: int = 1) -> Sketch:
         """Return the sums of the rows on one lattice, which up to three columns have."""
-        mean = "linear" if self.mean.slope_variance else "constant"
         sketch = Sketch.begin(
             self.rows,
-            mean=mean if self.mean.offset_variance else None,
+            mean=self.mean.kind,
             domain=None,
             kernel=None,
             learn=True,

@@ -47,7 +47,7 @@ def summarise(model: GPRegressor) -> str:
         "constant": "constant, integrated out",
         "linear": "linear, integrated out",
     }
-    lines.append(f"  {'mean':<12} {mean[model.mean]}")
+    lines.append(f"  {'mean':<12} {mean[model._sketch.mean.kind]}")
     lines.append(f"  {'engine':<12} {describe_engine(model)}")
     lines += [f"  {'':<12} {line}" for line in describe_trials(model)]
     if model.features_ is not None:

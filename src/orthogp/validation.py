@@ -21,7 +21,7 @@ from orthogp.kernels.sphere import is_on_sphere
 from orthogp.sketch import Rows
 from orthogp.statistics.lattice import MAX_DIMS
 
-_MEANS = (None, "constant", "linear")
+_MEANS = (None, "auto", "constant", "linear")
 _WEIGHTS = ("repeats", "precisions")
 _SOLVERS = ("auto", "exact", "dense", "iterative", "neighbours")
 

@@ -145,7 +145,7 @@ def fit(
         kernel,
         features=features,
         num_features="auto" if num_features is None else num_features,
-        mean=None if mean == "none" else mean or "constant",
+        mean=None if mean == "none" else mean or "auto",
         solver=solver,
         max_seconds=max_seconds,
         max_memory=max_memory,

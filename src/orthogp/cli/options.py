@@ -38,7 +38,7 @@ FAMILIES = (
     "inducing-points",
     "exact",
 )
-MEANS = ("none", "constant", "linear")
+MEANS = ("auto", "none", "constant", "linear")
 _SIZES = {"": 1.0, "B": 1.0, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
 
 
@@ -148,7 +148,7 @@ kernel_option = click.option(
     help=f"One of {', '.join(KERNELS)}; after additive-, one kernel on each column.",
 )
 mean_option = click.option(
-    "--mean", type=click.Choice(MEANS), help="The mean function.  [default: constant]"
+    "--mean", type=click.Choice(MEANS), help="The mean function.  [default: auto]"
 )
 checkpoint_option = click.option(
     "--checkpoint-seconds",

@@ -42,7 +42,7 @@ def sketch_to(
         times = [TimeScale.from_json(scale) for scale in about["times"]]
     source = open_source(files, **columns, times=times)
     mean = settings["mean"]
-    estimator = GPRegressor(settings["kernel"], mean=None if mean == "none" else mean or "constant")
+    estimator = GPRegressor(settings["kernel"], mean=None if mean == "none" else mean or "auto")
     extent = None if like is None else like.extent
     if settings["domain"] is not None:
         source = scaled_for(source, settings["domain"])

@@ -26,6 +26,13 @@ class MeanPrior(NamedTuple):
     origin: NDArray[np.float64] = np.zeros(1)
     width: NDArray[np.float64] = np.ones(1)
 
+    @property
+    def kind(self) -> str | None:
+        """What users call it: `None`, "constant" or "linear"."""
+        if self.slope_variance:
+            return "linear"
+        return "constant" if self.offset_variance else None
+
     def covariates(self, X: NDArray) -> NDArray[np.float64]:
         """Return the columns that the slopes multiply, (n, q)."""
         if self.slope_variance == 0:

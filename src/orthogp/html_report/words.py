@@ -98,7 +98,8 @@ def summary_section(model: Any, labels: Labels, found: Diagnostics | None) -> Se
             )
         )
     entries.append(Tile("seconds to fit", f"{model.timings_['total']:.3g}"))
-    facts = [["mean function", f"{_MEANS[model.mean]}{', integrated out' * bool(model.mean)}"]]
+    mean = model._sketch.mean.kind
+    facts = [["mean function", f"{_MEANS[mean]}{', integrated out' * bool(mean)}"]]
     additive = isinstance(model.posterior_, AdditivePosterior)
     if model.period_ is not None and not additive:
         facts.append(["predictions hold within", describe_domain(model)])
