@@ -31,6 +31,7 @@ KERNELS = {
     "sum": RBF().on(0) + Matern32(1.0, [1.0, 2.0]).on(1, 2),
     "quasi-periodic": QuasiPeriodic(period=1.0).on(0) + RBF().on(2),
     "product": RBF().on(0) * Matern32().on(1, 2),
+    "by lags only": QuasiPeriodic(period=1.0).on(0),
     "rotated": Rotated(Matern32(1.0, [2.0, 0.5]), 0.4).on(0, 1) + RBF().on(2),
 }
 

@@ -115,7 +115,7 @@ class SetKernel:
         lags = None
         if self._pairs.needs_lags:
             lags = np.moveaxis(A[:, :, None, :] - B[:, None, :, :], 3, 0).reshape(A.shape[2], -1)
-        return squares.reshape(len(squares), -1), lags, scaled
+        return squares.reshape(len(squares), np.prod(squares.shape[1:])), lags, scaled
 
     def _evaluate(self, squares: Array, lags: Array | None) -> PairCovariances:
         """Return k and its derivatives at all entries."""
