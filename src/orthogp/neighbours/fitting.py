@@ -28,6 +28,7 @@ from orthogp.inference.limits import per_lengthscale
 from orthogp.inference.merged_rows import MergedRows
 from orthogp.inference.optimise import curvature_at
 from orthogp.inference.parameters import Slot, learned_slots, pack, unpack
+from orthogp.inference.progress import Progress
 from orthogp.inference.settings import FitSettings, Start
 from orthogp.kernels import Kernel
 from orthogp.kernels.stationary import Radial
@@ -153,6 +154,7 @@ class NeighbourFitter:
         self._ordered = ordered
         self._lengths: Array | None = None
         self._found: OrderedRows | NearestRows | None = None
+        self._progress = Progress()
         few = rows.X.shape[1] <= 3
         self._counts = tuple(min(m, max(len(self._X) - 1, 1)) for m in _NEIGHBOURS[few])
 
@@ -160,11 +162,18 @@ class NeighbourFitter:
 
     def fit(self, starts: list[Start]) -> NeighbourFit:
         """Return the fit from the best of some starting values."""
+        try:
+            return self._fit(starts)
+        finally:
+            self._progress.done()
+
+    def _fit(self, starts: list[Start]) -> NeighbourFit:
         best, errors, converged, evaluations, num_terms = starts[0], np.empty(0), True, 0, 0
         if self._settings.learn:
             learned = self.learn(starts)
             best, errors, converged = learned.start, learned.standard_errors, learned.converged
             evaluations, num_terms = learned.num_evaluations, learned.num_terms
+        self._progress.say("predicting rows that are left out")
         value = self._log_likelihood(best)
         posterior = self.posterior(best)
         posterior, check = self._checked(posterior)
@@ -204,7 +213,8 @@ class NeighbourFitter:
         )
         evaluations += len(vectors)
         tried = self._distinct([vectors[i] for _, i in scored])
-        for vector in tried:
+        for number, vector in enumerate(tried, start=1):
+            self._progress.say(f"learning from neighbours: start {number} of {len(tried)}")
             stage = self._stage_at(first, vector)
             found = self._search(stage, vector, lower, upper, tolerance=0.5, most=25)
             evaluations += found.num_evaluations
@@ -225,6 +235,7 @@ class NeighbourFitter:
             count = min(count, len(self._X))
             if len(self._X) <= max(count / 0.4, _ALL_TERMS):
                 count = len(self._X)
+            self._progress.say(f"learning from neighbours: {count:,} of {len(self._X):,} rows")
             stage = self._stage(kernel, slots, None, count, self._counts[2])
             rounds = 3
             while True:
