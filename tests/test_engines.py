@@ -117,3 +117,14 @@ def test_an_exact_model_that_outgrows_its_rows_goes_on_with_neighbours() -> None
     model.partial_fit(X[300:], y[300:])
     assert model.engine_ != "exact"
     assert model.statistics_.rows == 3000
+
+
+@pytest.mark.parametrize("num_dims", [2, 5])
+def test_no_other_engine_is_tried_once_the_time_is_up(num_dims: int) -> None:
+    rng = np.random.default_rng(5)
+    X = rng.uniform(0, 10, (2600, num_dims))
+    y = np.sin(9 * X[:, 0] * X[:, 1]) + 0.1 * rng.standard_normal(2600)
+    model = GPRegressor("matern12", max_seconds=1e-3, random_state=0).fit(X, y)
+    untried = [trial.engine for trial in model.trials_ if trial.remark == "the time ran out"]
+    assert len(untried) == 1
+    assert f"{untried[0]:<11}{'–':>10}      0.0  not tried: the time ran out" in model.summary()

@@ -109,6 +109,12 @@ class Task(NamedTuple):
         """The threads that may be used."""
         return available_threads(self.estimator.n_jobs)
 
+    @property
+    def late(self) -> bool:
+        """Whether the user's seconds are up."""
+        most = self.estimator.max_seconds
+        return most is not None and time.monotonic() - self.began > most
+
     def without(self, hidden: NDArray[np.int64]) -> Task:
         """Return the task with some of the rows left out."""
         seen = np.ones(len(self.rows.X), dtype=bool)
@@ -153,7 +159,10 @@ def _choose(task: Task) -> Outcome:
         exact = fit_exact(task, joint)
         return exact if rival is None else _more_likely(exact, fit_sums(task, rival))
     if rival is not None:
-        return _best(task, [fit_neighbours(task, joint), fit_sums(task, rival)])
+        found = fit_neighbours(task, joint)
+        if task.late:
+            return _alone(found, "additive")
+        return _best(task, [found, fit_sums(task, rival)])
     return fit_neighbours(task, joint) if many else _choose_joint(task, joint)
 
 
@@ -176,8 +185,13 @@ def _choose_joint(task: Task, model: Model) -> Outcome:
         # Along a line features are cheap, and what they leave out is little.
         if lattice.fit.certificate.holds or len(model.columns) == 1:
             return lattice
+        if task.late:
+            return _alone(lattice, "neighbours")
         return _best(task, [lattice, fit_neighbours(task, model)])
     found = fit_neighbours(task, model)
+    if task.late:
+        found = _alone(found, "iterative")
+        return found._replace(trials=(*found.trials, lattice))
     assert isinstance(found.fit, NeighbourFit)
     learned = Start(found.fit.kernel, found.fit.noise_variance, rows=task.num_rows)
     # Far from all rows, and where many say a little each, the nearest are not enough.
@@ -188,6 +202,12 @@ def _choose_joint(task: Task, model: Model) -> Outcome:
         return found._replace(trials=(_trial(found), lattice, rival))
     best = _best(task, [found, rival])
     return best if rival.engine == "dense" else best._replace(trials=(*best.trials, lattice))
+
+
+def _alone(outcome: Outcome, other: str) -> Outcome:
+    """Return a model that there was no time to compare with that of another engine."""
+    untried = Trial(other, np.nan, 0.0, "the time ran out")
+    return outcome._replace(trials=(_trial(outcome), untried))
 
 
 def _more_likely(*outcomes: Outcome) -> Outcome:
