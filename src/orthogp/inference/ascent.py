@@ -145,7 +145,9 @@ class _Past(NamedTuple):
         broken = self.warned or any(_is_broken(share) for share in self.kept[-2:])
         if not broken or promised > _BEYOND:
             return None
-        return _updated(_bent(at.information, at.bend()), self.steps[-_LAST:])
+        bent = _bent(at.information, at.bend())
+        # Gradients of few rows are little more than rounding in directions that do not matter.
+        return _updated(bent, self.steps[-_LAST:]) if self.warned else bent
 
     @property
     def wary(self) -> bool:
