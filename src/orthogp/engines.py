@@ -550,7 +550,7 @@ def _keep(task: Task, model: Model, *, linear: bool = False) -> KeptRows:
         )
     mean = task.estimator.mean
     if mean == "auto":
-        # Of many columns some act as a trend, which no nearest rows would tell from the rest.
+        # Some of many columns act as a trend, which the nearest rows alone do not show.
         mean = "linear" if linear else "constant"
     return KeptRows.keep(model.see(task.rows), mean=mean, domain=domain)
 

@@ -141,13 +141,13 @@ class _Past(NamedTuple):
         if at.bend is None:
             if sum(share < 0.25 for share in self.kept) < _DISAPPOINTING:
                 return None
-            return _raised(at.information, self.steps[-_REMEMBERED:])
+            return _updated(at.information, self.steps[-_REMEMBERED:], 1.0)
         broken = self.warned or any(_is_broken(share) for share in self.kept[-2:])
         if not broken or promised > _BEYOND:
             return None
         bent = _bent(at.information, at.bend())
         # Gradients of few rows are little more than rounding in directions that do not matter.
-        return _updated(bent, self.steps[-_LAST:]) if self.warned else bent
+        return _updated(bent, self.steps[-_LAST:], _BELIEVED) if self.warned else bent
 
     @property
     def wary(self) -> bool:
@@ -179,27 +179,17 @@ def _bent(information: NDArray[np.float64], bend: NDArray[np.float64]) -> NDArra
 
 
 def _updated(
-    curvature: NDArray[np.float64], steps: list[tuple[Vector, Vector]]
+    curvature: NDArray[np.float64], steps: list[tuple[Vector, Vector]], least: float
 ) -> NDArray[np.float64]:
-    """Return the curvature with that which gradients have shown along some steps (BFGS)."""
+    """Return the curvature with the changes of the gradient along the last steps (BFGS).
+
+    A step counts if the gradient has changed by more than the share `least` of what the curvature
+    expects.
+    """
     for step, change in steps:
         image = curvature @ step
         expected, seen = float(step @ image), float(step @ change)
-        if seen > _BELIEVED * expected:
-            curvature = (
-                curvature - np.outer(image, image) / expected + np.outer(change, change) / seen
-            )
-    return curvature
-
-
-def _raised(
-    curvature: NDArray[np.float64], steps: list[tuple[Vector, Vector]]
-) -> NDArray[np.float64]:
-    """Return the curvature with as much along some steps as the gradients' changes show."""
-    for step, change in steps:
-        image = curvature @ step
-        expected, seen = float(step @ image), float(step @ change)
-        if seen > expected > 0:
+        if expected > 0 and seen > least * expected:
             curvature = (
                 curvature - np.outer(image, image) / expected + np.outer(change, change) / seen
             )

@@ -36,7 +36,7 @@ from orthogp.statistics.nufft import chunks
 
 # Pairs per compiled call: two shapes, so that few rows cost little and little is compiled.
 _FEW_PAIRS, _BLOCK = 2**12, 2**14
-# And per call that is not compiled.
+# Pairs per call of a kernel in NumPy.
 _MANY_PAIRS = 2**16
 # Up to so many parameters and squares second derivatives are taken of.
 _FEW_SECOND = 4
@@ -318,7 +318,7 @@ class PairFunction:
     def values(
         self, squares: NDArray[np.float64], lags: NDArray[np.float64] | None
     ) -> NDArray[np.float64]:
-        """Return k at c pairs, given squares (k, c), which are lost, and lags as in `evaluate`."""
+        """Return k at c pairs, given squares (k, c), which are overwritten, and lags."""
         count = squares.shape[1] if lags is None else lags.shape[1]
         if self._summed is not None:
             # In parts that stay in a cache.

@@ -176,7 +176,7 @@ def solve(K: Array, right: Array) -> Array:
 
 
 def whiten(K: Array, right: Array) -> Array:
-    """Return L⁻¹R with LLᵀ = K (c, m, m), R (c, q, m) having its vectors in rows; K is lost."""
+    """Return L⁻¹R with LLᵀ = K (c, m, m), R (c, q, m) having its vectors in rows; K is overwritten."""
     whitened = np.empty_like(right)
     for own, columns, found in zip(K, right, whitened, strict=True):
         diagonal = np.diag(own).copy()
@@ -185,7 +185,7 @@ def whiten(K: Array, right: Array) -> Array:
         if info == 0:
             found[:] = trtrs(factor, columns.T, lower=1)[0].T
         else:
-            # Rounding has taken an eigenvalue below zero. What is left of K is its other half.
+            # Rounding has taken an eigenvalue below zero. The other triangle still holds K.
             np.fill_diagonal(own, diagonal)
             values, vectors = np.linalg.eigh(own, UPLO="L")
             least = np.finfo(np.float64).eps * len(own) * values[-1]

@@ -46,12 +46,12 @@ _ROUNDING = 1e-15
 _BLOCK = 20_000
 # The most points that may share rows, and how many times as many rows they may have as one point.
 _LARGEST_GROUP, _MOST_SHARED = 32, 1.6
-# Groups that are looked at first, and the share of them that must be small enough to look at all.
+# A sample of groups, and the share of it that must be small enough for the others to be formed.
 _TRIED, _FEW_FIT = 50, 0.1
 # Groups with about as many rows are solved together: numbers of rows are rounded up to these steps.
 _STEP = 16
-# Entries of covariance matrices at once: more than a core's cache holds, for threads to have time
-# between two calls that keep others waiting.
+# Entries of covariance matrices per batch: more than a core's cache holds, because threads wait for
+# each other at every call from Python.
 _ENTRIES = 2**19
 # Earlier points that a point is conditioned on when points are drawn jointly.
 _EARLIER = 40
@@ -399,7 +399,7 @@ def _grouped(nearest: Indices) -> list[_Groups]:
 
 
 def _worth_sharing(nearest: Indices, most: int) -> bool:
-    """Return whether some of a few groups (c, g, m) have no more different rows than so many."""
+    """Return whether enough of a sample of groups (c, g, m) have at most `most` different rows."""
     rows = np.sort(nearest.reshape(len(nearest), -1), axis=1)
     counts = 1 + np.count_nonzero(np.diff(rows, axis=1), axis=1)
     return bool(np.mean(counts <= most) > _FEW_FIT)
