@@ -176,7 +176,7 @@ def solve(K: Array, right: Array) -> Array:
 
 
 def whiten(K: Array, right: Array) -> Array:
-    """Return L⁻¹R with LLᵀ = K (c, m, m) and R (c, q, m), whose vectors are rows; K is overwritten."""
+    """Return L⁻¹R with LLᵀ = K (c, m, m), R (c, q, m) holding vectors as rows; K is overwritten."""
     whitened = np.empty_like(right)
     for own, columns, found in zip(K, right, whitened, strict=True):
         diagonal = np.diag(own).copy()
