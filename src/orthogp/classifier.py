@@ -63,9 +63,11 @@ class GPClassifier(
     """Gaussian process classification for any number of rows.
 
     The latent function f has a Gaussian process prior and p(y = 1) = 1/(1 + e^{−f}). One to three
-    input columns act jointly; more add up, f(x) = Σ_j f_j(x_{columns_j}). The posterior is
-    approximated by the Gaussian that is closest by the evidence lower bound, in passes over the
-    rows. More than two classes are each told from all others.
+    input columns act jointly; more add up, f(x) = Σ_j f_j(x_{columns_j}): conditionals on the
+    nearest rows, which let any number of columns act jointly, are for Gaussian noise and serve
+    `GPRegressor` only. The posterior is approximated by the Gaussian that is closest by the
+    evidence lower bound, in passes over the rows. More than two classes are each told from all
+    others.
 
     Parameters
     ----------

@@ -502,7 +502,11 @@ def fit_sketch(
     family = resolve_features(estimator.features, estimator.num_features, len(model.columns))
     fit, sketch = learn(sketch, units, family, settings, starts, task.threads, None)
     engine = _lattice_engine(model, sketch) if family is None else "features"
-    return _outcome(fit, sketch, units, model, engine, start, task)
+    outcome = _outcome(fit, sketch, units, model, engine, start, task)
+    if family is not None or estimator.solver != "auto":
+        return outcome
+    untried = Trial("neighbours", np.nan, 0.0, "the rows are gone, only their sums are kept")
+    return outcome._replace(trials=(*outcome.trials, untried))
 
 
 def _outcome(
