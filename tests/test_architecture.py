@@ -94,7 +94,7 @@ def test_nothing_but_the_package_and_the_command_line_needs_the_estimators() -> 
     users = {
         part_of(file)
         for file in MODULES
-        if any(name.startswith("orthogp.estimators") for name in imports(file))
+        if any(name.startswith("orthogp.regressor") for name in imports(file))
     }
     assert not users & {*ALLOWED, "sketch", "validation", "report"}
 

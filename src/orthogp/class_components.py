@@ -19,7 +19,7 @@ from orthogp.component_models import (
 )
 from orthogp.component_plots import draw_components
 from orthogp.errors import InputError
-from orthogp.inference.additive_posterior import AdditivePosterior
+from orthogp.inference.components import AdditivePosterior
 from orthogp.labels import labels_of
 
 if TYPE_CHECKING:

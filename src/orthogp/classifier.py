@@ -14,25 +14,23 @@ from sklearn.utils import column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
-from orthogp.beginnings import Model, begin_sketch, called, check_categories, choose_model
 from orthogp.class_components import ClassComponentsMixin
+from orthogp.classification.batches import START_ROWS, BatchFit, fit_batches
+from orthogp.classification.fitting import LogisticFit
+from orthogp.classification.from_labels import learn_labels
+from orthogp.classification.logistic import mean_log_odds, mean_logistic
+from orthogp.classification.sites import LabelledRows, LogisticSites, PolyaGammaSites
 from orthogp.classifier_report import summarise_classifier
 from orthogp.display import DisplayMixin
 from orthogp.errors import InputError, KernelError, OutOfDomainWarning, check_finite
 from orthogp.inference import Domain
-from orthogp.inference.label_batches import START_ROWS, BatchFit, fit_batches
-from orthogp.inference.logistic import mean_log_odds, mean_logistic
-from orthogp.inference.logistic_fitting import LogisticFit
-from orthogp.inference.logistic_sites import LogisticSites
-from orthogp.inference.polya_gamma import PolyaGammaSites
-from orthogp.inference.settings import FitSettings
-from orthogp.inference.sites import LabelledRows
 from orthogp.inference.stochastic_fit import TrainingSettings
 from orthogp.inference.threads import one_thread
 from orthogp.kernels import Kernel
-from orthogp.label_learning import learn_labels
+from orthogp.learning.problem import FitSettings
+from orthogp.learning.sketch import Rows
+from orthogp.model_choice import Model, begin_sketch, called, check_categories, choose_model
 from orthogp.persistence import PersistenceMixin
-from orthogp.sketch import Rows
 from orthogp.statistics.nufft import available_threads
 from orthogp.validation import (
     check_domain,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from orthogp.component_report import describe_choice, describe_shares
-from orthogp.inference.additive_posterior import AdditivePosterior
+from orthogp.inference.components import AdditivePosterior
 from orthogp.inference.domain import show
 
 if TYPE_CHECKING:

@@ -11,13 +11,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from orthogp.beginnings import check_categories
 from orthogp.component_plots import draw_components
 from orthogp.errors import InputError
 from orthogp.inference import Domain
-from orthogp.inference.additive_posterior import AdditivePosterior
+from orthogp.inference.components import AdditivePosterior
 from orthogp.kernels import Kernel
 from orthogp.kernels.additive import term_kernels
+from orthogp.model_choice import check_categories
 from orthogp.plots import check_format, save
 
 if TYPE_CHECKING:

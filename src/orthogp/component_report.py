@@ -12,7 +12,7 @@ from orthogp.kernels.additive import ADDITIVE_PREFIX
 
 if TYPE_CHECKING:
     from orthogp.component_models import Component
-    from orthogp.estimators import GPRegressor
+    from orthogp.regressor import GPRegressor
 
 
 def describe_components(model: GPRegressor) -> list[str]:

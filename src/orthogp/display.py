@@ -24,7 +24,7 @@ from orthogp.fit_plots import (
     probability_maps,
     some_rows,
 )
-from orthogp.inference.additive_posterior import AdditivePosterior
+from orthogp.inference.components import AdditivePosterior
 from orthogp.labels import data_range, labels_of
 from orthogp.plots import check_format, save
 from orthogp.report import describe_engine, describe_evidence, guarantee

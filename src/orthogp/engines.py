@@ -1,4 +1,6 @@
-r"""Which engine serves: those that can are tried, and hidden rows tell which is best.
+r"""From the sums of the rows to a fitted model: which fitter serves which features.
+
+Which engine serves: those that can are tried, and hidden rows tell which is best.
 
     exact        all rows, no approximation; up to some thousand rows
     dense        lattice features as many as a dense matrix holds; one pass, certificates
@@ -15,33 +17,117 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial import KDTree
 
-from orthogp.beginnings import Model, begin_sketch, called, choose_model, starting_values
 from orthogp.errors import InputError, PrecisionError
+from orthogp.exact.fitting import ExactFitter
+from orthogp.exact.merged_rows import merge_rows
 from orthogp.features import Features, resolve_features
+from orthogp.fields.lattice_learning import LatticeLearner, RowSums
 from orthogp.inference.definite import within_precision
-from orthogp.inference.exact_fitting import ExactFitter
-from orthogp.inference.fit import Fit
-from orthogp.inference.merged_rows import merge_rows
 from orthogp.inference.predictive import PredictivePosterior
-from orthogp.inference.settings import FitSettings, Start
 from orthogp.inference.threads import BlasThreads, one_thread
-from orthogp.kept_rows import KeptRows
 from orthogp.kernels.additive import ADDITIVE_PREFIX, is_additive, split_terms
 from orthogp.kernels.sphere import is_on_sphere
-from orthogp.learning import learn, try_lattice
+from orthogp.learning.additive_fitting import AdditiveFitter
+from orthogp.learning.families import FamilyFitter, FamilyRows
+from orthogp.learning.kept_rows import KeptRows
+from orthogp.learning.problem import Fit, FitSettings, Start
+from orthogp.learning.sketch import AdditiveSketch, Rows, Sketch, Units
+from orthogp.model_choice import Model, begin_sketch, called, choose_model, starting_values
 from orthogp.neighbours.fitting import NeighbourFit, NeighbourFitter
 from orthogp.neighbours.posterior import NeighbourPosterior
 from orthogp.neighbours.starts import starts_near_rows
-from orthogp.sketch import Rows, Sketch, Units
+from orthogp.statistics import AdditiveStatistics
 from orthogp.statistics.lattice import MAX_DIMS
 from orthogp.statistics.nufft import available_threads
 from orthogp.validation import check_domain
+
+
+def learn(
+    sketch: Sketch,
+    units: Units,
+    family: Features | Literal["exact"] | None,
+    settings: FitSettings,
+    starts: list[Start],
+    num_threads: int,
+    rows: Rows | None,
+) -> tuple[Fit, Sketch]:
+    """Return the model learned from standardised targets, and the sums it ended with.
+
+    Parameters
+    ----------
+    family : Features, "exact" or None
+        `None` stands for the lattice.
+    rows : Rows, optional
+        For families that the sums do not suffice for.
+    """
+    with within_precision():
+        return _learned(sketch, units, family, settings, starts, num_threads, rows)
+
+
+def _learned(
+    sketch: Sketch,
+    units: Units,
+    family: Features | Literal["exact"] | None,
+    settings: FitSettings,
+    starts: list[Start],
+    num_threads: int,
+    rows: Rows | None,
+) -> tuple[Fit, Sketch]:
+    statistics = sketch.standardised(units)
+    threads = BlasThreads(num_threads)
+    if isinstance(sketch, AdditiveSketch) and isinstance(statistics, AdditiveStatistics):
+        if settings.solver == "iterative":
+            raise InputError(
+                "The iterative solver takes one lattice in up to three columns, not a sum of terms "
+                'with lattices of their own: use solver="auto".'
+            )
+        own_periods = tuple(term.periods for term in sketch.terms)
+        additive = AdditiveFitter(
+            statistics, sketch.width, sketch.mean, settings, threads, own_periods, sketch.factors
+        )
+        return additive.fit(starts), sketch
+    own = None
+    if rows is not None:
+        own = FamilyRows(rows.X, (rows.y - units.offset) / units.scale, rows.weights)
+    if family is None:
+        sums = RowSums(sketch, units, rows, num_threads)
+        learner = LatticeLearner(sketch, statistics, own, sums, settings, num_threads)
+        return learner.fit(starts), sums.sketch
+    assert isinstance(family, Features)
+    parts = (statistics, own, sketch.extent, sketch.mean, settings, threads)
+    return FamilyFitter(family, *parts).fit(starts), sketch
+
+
+def try_lattice(
+    sketch: Sketch,
+    units: Units,
+    settings: FitSettings,
+    starts: list[Start],
+    num_threads: int,
+    rows: Rows,
+    learned: Start | None,
+) -> tuple[Fit, Sketch] | str:
+    """Return the lattice's model and its sums, or a sentence that says why it is not worth having.
+
+    Parameters
+    ----------
+    learned : Start, optional
+        What another engine has learned from the same rows. Without it only a dense lattice serves,
+        and only if it resolves all that rows show.
+    """
+    own = FamilyRows(rows.X, (rows.y - units.offset) / units.scale, rows.weights)
+    sums = RowSums(sketch, units, rows, num_threads)
+    statistics = sketch.standardised(units)
+    learner = LatticeLearner(sketch, statistics, own, sums, settings, num_threads)
+    fit = learner.fit_if_resolved(starts) if learned is None else learner.fit_from(learned, starts)
+    return (fit, sums.sketch) if isinstance(fit, Fit) else fit
+
 
 #: Up to so many rows the exact process is taken without trying others: a second or less.
 EXACT_ROWS = 2500
@@ -396,7 +482,7 @@ def _neighbour_starts(
     if choice.from_name:
         starts = starts_near_rows(choice.kernel, X)
     else:
-        from orthogp.inference.starts import starts_for_kernel
+        from orthogp.learning.starts import starts_for_kernel
 
         kernel = choice.kernel.scaled(1 / unit)
         if not estimator.learn:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from orthogp.classification.logistic import mean_logistic
 from orthogp.inference import Domain
-from orthogp.inference.logistic import mean_logistic
 from orthogp.labels import Labels, covered_range, grid_points
 from orthogp.plots import BAND_SDS, BLUE, GREY, STYLE, VERMILLION, require_matplotlib
 

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 
-from orthogp.additive_sketch import AdditiveSketch
-from orthogp.beginnings import Model, begin_sketch, choose_model
 from orthogp.engines import fit_sketch
 from orthogp.errors import InputError
 from orthogp.features import EXACT, InducingPoints, TwoBlock, resolve_features
 from orthogp.inference import Domain
-from orthogp.sketch import OFFSET_SD, Rows, Sketch
+from orthogp.learning.sketch import OFFSET_SD, AdditiveSketch, Rows, Sketch
+from orthogp.model_choice import Model, begin_sketch, choose_model
 from orthogp.statistics.nufft import available_threads
 from orthogp.streaming import (
     EVERY,

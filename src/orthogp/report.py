@@ -8,7 +8,7 @@ import numpy as np
 
 from orthogp.component_report import describe_components
 from orthogp.features import resolve_features
-from orthogp.inference.additive_posterior import AdditivePosterior
+from orthogp.inference.components import AdditivePosterior
 from orthogp.inference.domain import show
 from orthogp.kernels import Kernel, Product
 from orthogp.kernels.base import EARTH_RADIUS
@@ -19,7 +19,7 @@ from orthogp.neighbours.posterior import NeighbourPosterior
 _WIDE = 1.0
 
 if TYPE_CHECKING:
-    from orthogp.estimators import GPRegressor
+    from orthogp.regressor import GPRegressor
 
 
 def summarise(model: GPRegressor) -> str:

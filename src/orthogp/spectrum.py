@@ -21,16 +21,16 @@ from numpy.typing import NDArray
 from scipy.special import gammaincinv
 
 from orthogp.features import AdditiveLattice, Lattice
-from orthogp.inference.additive_posterior import AdditivePosterior
+from orthogp.fields.posterior import IterativePosterior
+from orthogp.fields.variance import draw_modes
 from orthogp.inference.bounds import whiten
-from orthogp.inference.iterative_posterior import IterativePosterior
+from orthogp.inference.components import AdditivePosterior
 from orthogp.inference.moments import moments_from_statistics
 from orthogp.inference.posterior import Posterior
-from orthogp.inference.variance_field import draw_modes
-from orthogp.kept_rows import KeptRows
 from orthogp.kernels.additive import term_kernels
 from orthogp.kernels.sphere import is_on_sphere
-from orthogp.sketch import Sketch
+from orthogp.learning.kept_rows import KeptRows
+from orthogp.learning.sketch import Sketch
 from orthogp.statistics import FourierStatistics
 from orthogp.statistics.lattice import MAX_DIMS
 

@@ -9,14 +9,13 @@ from scipy.stats import multivariate_normal
 
 from orthogp import InputError, OutOfDomainWarning
 from orthogp.features import AdditiveLattice, MeanPrior
-from orthogp.features.masses import lattice_masses
+from orthogp.features.series import lattice_masses
 from orthogp.inference import Domain, moments_from_rows, moments_from_statistics
-from orthogp.inference.additive_objective import AdditiveObjective
-from orthogp.inference.additive_posterior import AdditivePosterior, ComponentSums
-from orthogp.inference.additive_residual import sharp_additive_bound
-from orthogp.inference.additive_variance import VarianceSeries
 from orthogp.inference.bounds import factorise, titsias_bound
+from orthogp.inference.components import AdditivePosterior, ComponentSums, VarianceSeries
+from orthogp.inference.objective import AdditiveObjective
 from orthogp.inference.parameters import pack
+from orthogp.inference.residual import sharp_additive_bound
 from orthogp.kernels import RBF, Categorical, Cyclic, Matern32
 from orthogp.kernels.additive import join_terms, split_terms, term_kernels
 from orthogp.statistics import AdditiveStatistics, ComponentLattice, FrequencyLattice

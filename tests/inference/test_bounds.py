@@ -27,8 +27,8 @@ from orthogp.inference.residual import (
     sharp_upper_bound,
     unseen_modes,
 )
-from orthogp.inference.wrapping import wrap_error
 from orthogp.kernels import RBF, Kernel, Matern32
+from orthogp.learning.wrapping import wrap_error
 from tests import oracles
 from tests.oracles import Array
 from tests.problems import (

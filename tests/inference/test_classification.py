@@ -7,21 +7,27 @@ import pytest
 from scipy.optimize import minimize
 from scipy.special import log_expit
 
+from orthogp.classification import fitting as logistic_fitting
+from orthogp.classification import passes as classification
+from orthogp.classification.fitting import LogisticFitter
+from orthogp.classification.layouts import JointGrid
+from orthogp.classification.passes import Pass, SiteAscent
+from orthogp.classification.site_models import JointModel
+from orthogp.classification.sites import (
+    Extrapolation,
+    LabelledRows,
+    LogisticSites,
+    Marginals,
+    PolyaGammaSites,
+    ShorterSteps,
+)
 from orthogp.features import Lattice
-from orthogp.inference import classification, logistic_fitting
-from orthogp.inference.classification import Pass, SiteAscent
 from orthogp.inference.domain import Domain
-from orthogp.inference.label_grids import JointGrid
-from orthogp.inference.logistic_fitting import LogisticFitter
-from orthogp.inference.logistic_sites import LogisticSites, ShorterSteps
 from orthogp.inference.parameters import pack
-from orthogp.inference.polya_gamma import Extrapolation, PolyaGammaSites
 from orthogp.inference.posterior import Posterior
-from orthogp.inference.settings import FitSettings
-from orthogp.inference.site_models import JointModel
-from orthogp.inference.sites import LabelledRows, Marginals
 from orthogp.inference.threads import BlasThreads
 from orthogp.kernels import RBF, Kernel, Matern32
+from orthogp.learning.problem import FitSettings
 from orthogp.statistics import FrequencyLattice
 from tests import oracles
 from tests.problems import CENTRE, make_lattice, mean_covariance, mean_prior

@@ -6,11 +6,11 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process import kernels as sk
 
 from orthogp.errors import InputError, KernelError, PrecisionError
+from orthogp.exact import process as exact_module
+from orthogp.exact.process import ExactObjective, ExactPosterior
 from orthogp.features.inducing import InducingPoints
 from orthogp.features.lattice import Lattice, MeanPrior
-from orthogp.inference import exact as exact_module
 from orthogp.inference.bounds import titsias_bound
-from orthogp.inference.exact import ExactObjective, ExactPosterior
 from orthogp.inference.moments import moments_from_rows
 from orthogp.inference.parameters import pack
 from orthogp.kernels import (

@@ -9,14 +9,11 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process import kernels as sk
 
 from orthogp.errors import InputError
+from orthogp.exact.fitting import MOST_ROWS, ExactFit, ExactFitter
+from orthogp.exact.row_starts import starts_for_rows
+from orthogp.exact.search import choose_starts
 from orthogp.features import MeanPrior
 from orthogp.inference import Domain
-from orthogp.inference.exact_fitting import MOST_ROWS, ExactFit, ExactFitter
-from orthogp.inference.exact_search import choose_starts
-from orthogp.inference.family_fit import FamilyRows
-from orthogp.inference.row_starts import starts_for_rows
-from orthogp.inference.settings import FitSettings, Start
-from orthogp.inference.starts import starts_for_kernel
 from orthogp.inference.threads import BlasThreads, one_thread
 from orthogp.kernels import (
     KERNEL_NAMES,
@@ -27,6 +24,9 @@ from orthogp.kernels import (
     Rotated,
     additive,
 )
+from orthogp.learning.families import FamilyRows
+from orthogp.learning.problem import FitSettings, Start
+from orthogp.learning.starts import starts_for_kernel
 from tests import oracles
 from tests.oracles import Array
 from tests.problems import NO_MEAN

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from orthogp.inference import row_pairs
-from orthogp.inference.pair_covariances import PairKernel
+from orthogp.exact import row_pairs
+from orthogp.exact.pair_kernels import PairKernel
+from orthogp.exact.row_pairs import RowPairs
 from orthogp.inference.parameters import pack
-from orthogp.inference.row_pairs import RowPairs
 from orthogp.kernels import (
     RBF,
     Categorical,

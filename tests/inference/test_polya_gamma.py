@@ -6,10 +6,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import log_expit
 
+from orthogp.classification.sites import (
+    LabelledRows,
+    Marginals,
+    PolyaGammaSites,
+    site_constant,
+    site_precision,
+)
 from orthogp.inference.bounds import titsias_bound
 from orthogp.inference.moments import Moments
-from orthogp.inference.polya_gamma import PolyaGammaSites, site_constant, site_precision
-from orthogp.inference.sites import LabelledRows, Marginals
 from tests import oracles
 from tests.problems import CENTRE, NO_MEAN, make_lattice, mean_prior
 

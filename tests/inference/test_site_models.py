@@ -3,14 +3,12 @@
 import numpy as np
 import pytest
 
+from orthogp.classification.passes import Pass, SiteAscent
+from orthogp.classification.site_models import AdditiveModel, JointModel
+from orthogp.classification.sites import LabelledRows, LogisticSites, Marginals, PolyaGammaSites
 from orthogp.features import AdditiveLattice, Lattice, MeanPrior
 from orthogp.inference import Domain
-from orthogp.inference.classification import Pass, SiteAscent
-from orthogp.inference.logistic_sites import LogisticSites
 from orthogp.inference.parameters import pack
-from orthogp.inference.polya_gamma import PolyaGammaSites
-from orthogp.inference.site_models import AdditiveModel, JointModel
-from orthogp.inference.sites import LabelledRows, Marginals
 from orthogp.inference.threads import BlasThreads
 from orthogp.kernels import RBF, Categorical, Cyclic, Matern32
 from orthogp.kernels.additive import join_terms, split_terms
@@ -129,7 +127,7 @@ def test_posterior_and_components_are_those_of_dense_matrices(factors):
 
 
 def test_gradient_is_the_difference_of_converged_bounds(monkeypatch):
-    from orthogp.inference import classification
+    from orthogp.classification import passes as classification
 
     monkeypatch.setattr(classification, "CONVERGED", 1e-12)
     monkeypatch.setattr(classification, "_SHARE", 0.0)

@@ -25,12 +25,12 @@ from orthogp.diagnostics.results import (
     RegressionDiagnostics,
 )
 from orthogp.errors import InputError
-from orthogp.sketch import Rows
+from orthogp.learning.sketch import Rows
 from orthogp.validation import check_rows
 
 if TYPE_CHECKING:
     from orthogp.classifier import GPClassifier
-    from orthogp.estimators import GPRegressor
+    from orthogp.regressor import GPRegressor
 
 # Probabilities closer to 0 or 1 than this are scored as this, as everywhere.
 _LEAST_PROBABILITY = 1e-15

@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from orthogp.fields.posterior import MOST_JOINT, IterativePosterior
 from orthogp.inference.family_posterior import FamilyPosterior
-from orthogp.inference.iterative_posterior import MOST_JOINT, IterativePosterior
 from orthogp.neighbours.posterior import NeighbourPosterior
 
 if TYPE_CHECKING:
-    from orthogp.estimators import GPRegressor
+    from orthogp.regressor import GPRegressor
 
 # Rounding may lead to H ≥ 1.
 _LARGEST_LEVERAGE = 1 - 1e-7

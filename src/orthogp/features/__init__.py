@@ -1,14 +1,13 @@
 """Feature families: orthonormal inducing features."""
 
 from orthogp.features.additive import Additive
-from orthogp.features.additive_lattice import AdditiveLattice
 from orthogp.features.base import Features, PointFeatures
 from orthogp.features.box import Box
 from orthogp.features.eigenfunction import Eigenfunction
 from orthogp.features.harmonic import Harmonic
 from orthogp.features.hermite import Hermite
 from orthogp.features.inducing import InducingPoints
-from orthogp.features.lattice import Lattice, MeanPrior
+from orthogp.features.lattice import AdditiveLattice, Lattice, MeanPrior
 from orthogp.features.names import EXACT, FEATURE_NAMES, resolve_features
 from orthogp.features.polynomial import Polynomial
 from orthogp.features.random import RandomFourier

@@ -30,7 +30,7 @@ from orthogp.features.base import (
     check_scale,
     prior_variance,
 )
-from orthogp.features.orders import correlation_lengths
+from orthogp.features.placement import correlation_lengths
 from orthogp.kernels import Kernel
 from orthogp.precision import AnyArray, in_double
 from orthogp.statistics import FrequencyLattice

@@ -23,9 +23,8 @@ from numpy.typing import NDArray
 from orthogp.errors import FeatureError
 from orthogp.features.additive import for_kernel
 from orthogp.features.base import Features, as_rows, check_count, prior_variance
-from orthogp.features.masses import lattice_masses
-from orthogp.features.orders import correlation_lengths
-from orthogp.features.series import MassSeries
+from orthogp.features.placement import correlation_lengths
+from orthogp.features.series import MassSeries, lattice_masses
 from orthogp.kernels import Kernel
 from orthogp.statistics import FrequencyLattice
 

@@ -13,7 +13,7 @@ from orthogp.diagnostics.results import LEVELS
 from orthogp.html_report.fit_section import MOST_TARGETS
 from orthogp.html_report.page import Figures, Section, paragraph, side_by_side, table
 from orthogp.html_report.words import number
-from orthogp.inference.additive_posterior import AdditivePosterior
+from orthogp.inference.components import AdditivePosterior
 from orthogp.labels import SINCE, Labels, data_range
 from orthogp.spectrum import Spectrum, learned_spectra
 

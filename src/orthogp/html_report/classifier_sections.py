@@ -30,7 +30,7 @@ from orthogp.html_report.page import (
     tiles,
 )
 from orthogp.html_report.words import kernel_table
-from orthogp.inference.additive_posterior import AdditivePosterior
+from orthogp.inference.components import AdditivePosterior
 from orthogp.inference.domain import show
 from orthogp.inference.posterior import Posterior
 from orthogp.labels import Labels, data_range

@@ -24,7 +24,7 @@ from orthogp.fit_plots import (
 )
 from orthogp.html_report.page import Figures, Section, paragraph, side_by_side
 from orthogp.inference import Domain
-from orthogp.inference.additive_posterior import AdditivePosterior
+from orthogp.inference.components import AdditivePosterior
 from orthogp.labels import Labels, covered_range, data_range
 
 #: Targets and components that are shown at most.

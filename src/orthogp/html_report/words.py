@@ -11,7 +11,7 @@ import numpy as np
 
 from orthogp.diagnostics import Diagnostics, RegressionDiagnostics
 from orthogp.html_report.page import Section, Tile, code, paragraph, table, tiles
-from orthogp.inference.additive_posterior import AdditivePosterior
+from orthogp.inference.components import AdditivePosterior
 from orthogp.labels import Labels, describe_domain
 from orthogp.report import guarantee
 

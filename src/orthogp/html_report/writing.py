@@ -24,7 +24,7 @@ from orthogp.plots import require_matplotlib
 
 if TYPE_CHECKING:
     from orthogp.classifier import GPClassifier
-    from orthogp.estimators import GPRegressor
+    from orthogp.regressor import GPRegressor
 
 # What the file of a model is called where nobody says so.
 _MODEL_FILE = "m.orthogp"

@@ -16,7 +16,7 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 
 from orthogp.errors import KernelError
-from orthogp.features.masses import omega_blocks
+from orthogp.features.series import omega_blocks
 from orthogp.kernels import Kernel
 from orthogp.kernels.sphere import Sphere
 from orthogp.precision import AnyArray, in_double

@@ -10,7 +10,7 @@ modes carry the *masses* of the wrapped kernel, scaled so that the prior varianc
     k_P(τ) = c Σ_j k(τ + jP) = Σ_t mass_t e^{iω_t·τ},      mass_t = c h^D S(ω_t)
     c = k(0)/Σ_j k(jP),      hence k_P(0) = Σ_t mass_t = k(0)
 
-Gaussians, and mixtures of them with heavy tails, have a better correction (`kernels/mixtures.py`).
+Gaussians, and mixtures of them with heavy tails, have a better correction (stationary.py).
 """
 
 from __future__ import annotations

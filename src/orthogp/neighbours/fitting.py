@@ -19,23 +19,21 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from orthogp.exact.merged_rows import MergedRows
 from orthogp.features.lattice import MeanPrior
-from orthogp.inference.ascent import Ascent, Evaluation, ascend
 from orthogp.inference.bounds import Bound, Certificate
 from orthogp.inference.domain import Domain
-from orthogp.inference.fit import Fit
-from orthogp.inference.limits import per_lengthscale
-from orthogp.inference.merged_rows import MergedRows
-from orthogp.inference.optimise import curvature_at
 from orthogp.inference.parameters import Slot, learned_slots, pack, unpack
-from orthogp.inference.progress import Progress
-from orthogp.inference.settings import FitSettings, Start
 from orthogp.kernels import Kernel
 from orthogp.kernels.stationary import Radial
+from orthogp.learning.ascent import Ascent, Evaluation, ascend
+from orthogp.learning.limits import per_lengthscale
+from orthogp.learning.optimise import curvature_at
+from orthogp.learning.problem import Fit, FitSettings, Start
+from orthogp.learning.progress import Progress
 from orthogp.neighbours.conditionals import Sets, innovations, terms
-from orthogp.neighbours.metric import metric_lengths
+from orthogp.neighbours.nearest import NearestRows, OrderedRows, metric_lengths
 from orthogp.neighbours.posterior import NeighbourPosterior, Trend
-from orthogp.neighbours.search import NearestRows, OrderedRows
 
 Array = NDArray[np.float64]
 

@@ -1,9 +1,8 @@
 """One pass over the data: sums on a frequency lattice."""
 
-from orthogp.statistics.additive import AdditiveStatistics
 from orthogp.statistics.fourier import FourierStatistics, RealSums
 from orthogp.statistics.lattice import FrequencyLattice
-from orthogp.statistics.pairs import ComponentLattice
+from orthogp.statistics.sums import AdditiveStatistics, ComponentLattice
 
 __all__ = [
     "AdditiveStatistics",

@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from orthogp.features import AdditiveLattice
-from orthogp.inference.additive_posterior import (
+from orthogp.inference.components import (
     AdditivePosterior,
     AdditiveSolution,
     ComponentSums,
+    Shares,
 )
-from orthogp.inference.additive_shares import Shares
 from orthogp.kernels import Kernel, On, Sum
 from orthogp.kernels.additive import term_kernels
 from orthogp.kernels.cyclic import own_periods

@@ -1,0 +1,422 @@
+"""What the fit of a family takes and gives.
+
+Fitting any family: place the features, learn at that placement, place them again.
+
+The lattice features' fit, which costs little, gives the hyperparameters to start from.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from orthogp.errors import FeatureError, PrecisionError
+from orthogp.features import Features, MeanPrior, PointFeatures, SpectralFeatures
+from orthogp.features.additive import for_kernel, is_wrapped
+from orthogp.features.base import prior_variance
+from orthogp.features.placement import sample_box
+from orthogp.features.series import SeriesFeatures
+from orthogp.inference.bounds import (
+    Certificate,
+    factorise,
+    one_pass_bound,
+    projected_bound,
+    titsias_bound,
+    upper_bound,
+)
+from orthogp.inference.domain import Domain
+from orthogp.inference.family_posterior import FamilyPosterior
+from orthogp.inference.moments import Moments
+from orthogp.inference.objective import FamilyObjective
+from orthogp.inference.parameters import learned_slots
+from orthogp.inference.residual import sharp_series_bound
+from orthogp.inference.sources import EvaluatedSource, RowSource, SeriesSource, Source
+from orthogp.inference.threads import BlasThreads, one_thread
+from orthogp.kernels import Kernel
+from orthogp.learning.climbing import climb, lattice_start
+from orthogp.learning.dense import ROUNDING, SETTLED
+from orthogp.learning.limits import names_at_limit, parameter_limits
+from orthogp.learning.problem import Fit, FitSettings, Start
+from orthogp.learning.status import describe_family
+from orthogp.learning.wrapping import choose_decimation, wrap_error
+from orthogp.statistics import FourierStatistics, FrequencyLattice
+
+
+@dataclass(frozen=True)
+class FamilyRows:
+    """The rows, for families that need them: X, standardised targets, and weights."""
+
+    X: NDArray
+    y: NDArray[np.float64]
+    weights: NDArray[np.float64] | None
+
+
+@dataclass(frozen=True)
+class FamilyFit(Fit):
+    """A fitted model of any family."""
+
+    features: Features
+    moments: Moments
+    mean: MeanPrior
+
+    @property
+    def period(self) -> NDArray[np.float64] | None:
+        """The period of the lattice, or `None` for features that know of none."""
+        if isinstance(self.features, SeriesFeatures):
+            return self.features.lattice.period
+        return None
+
+    @property
+    def num_features(self) -> int:
+        """The number of features."""
+        return self.features.num_features
+
+    def posterior(self, domain: Domain, num_threads: int) -> FamilyPosterior:
+        """Return the posterior over a domain."""
+        return FamilyPosterior.from_moments(
+            self.features,
+            self.kernel,
+            self.noise_variance,
+            self.mean,
+            self.moments,
+            domain,
+            num_threads,
+        )
+
+
+_ROUNDS, _LEARNED_ROUNDS = 3, 8
+_HEADROOM = 1.1
+# Placing again must gain this share of what the features lose, or it is not worth another round.
+_WORTH = 0.2
+# A quadrature error beyond which a finer lattice is used, if the statistics have one.
+_ROUGH = 0.05
+# A trace term, in nats per row, at which the lattice's hyperparameters are no good start.
+_MUCH = 0.1
+# Dilations tried around the present one when the family learns it.
+_DILATIONS = (0.75, 0.9, 0.97, 1.03, 1.1, 1.3)
+
+
+@dataclass(frozen=True)
+class _Placement:
+    """Features in place, as they were chosen and as the moments see them."""
+
+    family: Features
+    features: Features
+    statistics: FourierStatistics
+
+
+class FamilyFitter:
+    """Fits a family to standardised targets; see `fit`.
+
+    Parameters
+    ----------
+    family : Features
+        With or without open parameters.
+    statistics : FourierStatistics
+    rows : FamilyRows
+        For families that are not series on a lattice.
+    extent : Domain
+        The box to cover.
+    """
+
+    def __init__(
+        self,
+        family: Features,
+        statistics: FourierStatistics,
+        rows: FamilyRows | None,
+        extent: Domain,
+        mean: MeanPrior,
+        settings: FitSettings,
+        threads: BlasThreads | None = None,
+    ) -> None:
+        self.family = family
+        self.statistics = statistics
+        self.rows = rows
+        self.extent = extent
+        width = extent.upper - extent.lower
+        self.width = np.where(width > 0, width, 1.0)
+        self.mean = mean
+        self.settings = settings
+        self._threads = BlasThreads(1) if threads is None else threads
+        # How often the lattice was made finer than the prior's period asks, for the quadrature.
+        self._halvings = 0
+        self._at_limit: tuple[str, ...] = ()
+        self._converged = True
+        self._curvature: NDArray[np.float64] | None = None
+        # The trace term of the last search's end, in nats.
+        self._lost = 0.0
+        self._num_evaluations = 0
+
+    def fit(self, starts: list[Start]) -> FamilyFit:
+        """Return the fit from the best of some starting values."""
+        num_dims, kernel = len(self.width), starts[0].kernel
+        for_kernel(self.family, kernel, num_dims).check(kernel, num_dims)
+        if not self.settings.learn:
+            return self._finish(self._place(starts[0].kernel), starts[0])
+        best, self._curvature = lattice_start(
+            starts, self.statistics, self.width, self.mean, self.settings, self._threads
+        )
+        placement = self._place(best.kernel)
+        if not self.family.learns:
+            return self._finish(placement, best)
+        best = self._better_start(placement, best)
+        value, candidate = -np.inf, placement
+        for round_ in range(_LEARNED_ROUNDS if self.family_learns else _ROUNDS):
+            if round_ > 0:
+                # Learned dilations and points stay where learning has moved them.
+                learns = self.family_learns
+                candidate = placement if learns else self._place(best.kernel, placement)
+            placed, found, bound = self._learn(candidate, best)
+            gain = bound - value
+            if gain > 0:
+                placement, best, value = placed, found, bound
+            worth = SETTLED if self.family_learns else max(SETTLED, _WORTH * self._lost)
+            if gain < worth or self.settings.late():
+                break
+        return self._finish(placement, best)
+
+    # ------------------------------------------------------------------ placing
+
+    def _place(self, kernel: Kernel, previous: _Placement | None = None) -> _Placement:
+        """Return the family placed for a kernel, on the coarsest lattice that suits it."""
+        family = for_kernel(self.family, kernel, len(self.width))
+        place = family.placed if previous is None else previous.family.adjusted
+        lower, upper = self.extent
+        lattice = self.statistics.lattice
+        period = family.wanted_period(kernel, self.width)
+        if period is None:
+            factors = choose_decimation(
+                kernel, lattice, self.width, self.settings.wrap_tolerance, _HEADROOM
+            )
+        else:
+            factors = np.maximum((lattice.period / period + 1e-9).astype(np.int64), 1)
+        factors = np.maximum(factors // 2**self._halvings, 1)
+        while True:
+            coarse = lattice.decimate(factors)
+            try:
+                with one_thread():
+                    placed = place(kernel, lower, upper, coarse)
+                    series = placed.on(coarse)
+                    if previous is not None or np.all(factors == 1):
+                        break
+                    if self._quadrature_error(placed, coarse, kernel) <= _ROUGH:
+                        break
+            except FeatureError:
+                if np.all(factors == 1):
+                    raise
+                place = family.placed
+            self._halvings += 1
+            factors = np.maximum(factors // 2, 1)
+        if series is not None:
+            return _Placement(placed, series, self.statistics.decimate(factors))
+        placed = family.from_rows(kernel, self._require_rows().X)
+        return _Placement(placed, placed, self.statistics)
+
+    def _source(self, placement: _Placement, kernel: Kernel) -> Source:
+        slots, repeats = learned_slots(kernel), self.settings.repeats
+        features = placement.features
+        if isinstance(features, SeriesFeatures) and features.stationary:
+            return SeriesSource(
+                features, kernel, slots, placement.statistics, self.mean, repeats=repeats
+            )
+        rows = self._require_rows()
+        by_phi = isinstance(features, PointFeatures) and features.stationary
+        kind = RowSource if by_phi else EvaluatedSource
+        return kind(
+            features,  # type: ignore[arg-type]
+            kernel,
+            slots,
+            rows.X,
+            rows.y,
+            rows.weights,
+            self.mean,
+            repeats=repeats,
+        )
+
+    def _require_rows(self) -> FamilyRows:
+        if self.rows is None:
+            raise FeatureError(
+                f"{type(self.family).__name__} needs all rows at once: fit again with all of them, "
+                "or use a family on the lattice."
+            )
+        return self.rows
+
+    # ------------------------------------------------------------------ learning
+
+    def _learn(self, placement: _Placement, start: Start) -> tuple[_Placement, Start, float]:
+        """Return the placement, hyperparameters and bound after one search."""
+        source = self._source(placement, start.kernel)
+        objective = FamilyObjective(source, self._threads)
+        vector = objective.vector(start)
+        summit = climb(
+            objective.value_and_gradient,
+            vector,
+            lambda floor: self._limits(source, start.kernel, vector, floor),
+            max_iterations=40 if source.num_free == 0 else 100,
+            out_of_time=self.settings.late,
+            curvature=self._curvature if source.num_free == 0 else None,
+        )
+        maximum = summit.maximum
+        self._at_limit = names_at_limit(source.slots, maximum.x, summit.lower, summit.upper)
+        self._converged = maximum.converged
+        self._curvature = maximum.curvature
+        self._lost = objective.trace_term
+        self._num_evaluations += maximum.num_evaluations
+        found = Start(source.kernel_at(maximum.x[:-1]), float(np.exp(maximum.x[-1])))
+        if source.num_free:
+            features = source.features_at(maximum.x[:-1])
+            placement = replace(placement, family=features, features=features)
+        if isinstance(placement.family, SpectralFeatures) and self.family_learns:
+            placement, value = self._dilate(placement, found, maximum.value)
+            return placement, found, value
+        return placement, found, maximum.value
+
+    @property
+    def family_learns(self) -> bool:
+        """Whether the family's own parameters follow the bound."""
+        return bool(getattr(self.family, "learn", False))
+
+    def _dilate(
+        self, placement: _Placement, start: Start, value: float
+    ) -> tuple[_Placement, float]:
+        """Return the placement whose dilation has the best bound at fixed hyperparameters."""
+        family = placement.family
+        assert isinstance(family, SpectralFeatures)
+        dilation = np.asarray(family.dilation)
+        best = placement
+        for factor in _DILATIONS:
+            try:
+                other = family.dilated(factor * dilation).placed(
+                    start.kernel, *self.extent, placement.statistics.lattice
+                )
+                candidate = replace(
+                    placement, family=other, features=other.on(placement.statistics.lattice)
+                )
+                objective = FamilyObjective(self._source(candidate, start.kernel), self._threads)
+                bound = objective.value(objective.vector(start))
+            except (FeatureError, PrecisionError):
+                continue
+            if bound > value:
+                best, value = candidate, bound
+        return best, value
+
+    def _better_start(self, placement: _Placement, start: Start) -> Start:
+        """Return hyperparameters of more noise or less signal, where the features lose a lot.
+
+        From the lattice's own values a search could end at noise alone.
+        """
+        objective = FamilyObjective(self._source(placement, start.kernel), self._threads)
+        try:
+            best, bound = start, objective.value(objective.vector(start))
+        except PrecisionError:
+            best, bound = start, -np.inf
+        if objective.trace_term < _MUCH * self.statistics.count:
+            return start
+        for signal in (1.0, 0.2, 0.05):
+            for noise in (1.0, 4.0, 16.0):
+                variance = min(noise * start.noise_variance, max(0.5, start.noise_variance))
+                vector = objective.vector(Start(start.kernel.scaled(signal), variance))
+                value = objective.value(vector)
+                if value > bound:
+                    # Through the vector, which leaves fixed parameters alone.
+                    best, bound = Start(objective.source.kernel_at(vector[:-1]), variance), value
+        return best
+
+    def _limits(
+        self, source: Source, kernel: Kernel, vector: NDArray[np.float64], noise_floor: float
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        lattice = self.statistics.lattice
+        if isinstance(source.features, SeriesFeatures) and is_wrapped(source.features):
+            lattice = source.features.lattice
+        lower, upper = parameter_limits(
+            kernel,
+            source.slots,
+            lattice,
+            self.width,
+            self.settings.wrap_tolerance,
+            noise_floor,
+        )
+        size = len(lower) - 1
+        own = vector[size:-1]
+        return (
+            np.concatenate([lower[:size], own - 10.0, lower[size:]]),
+            np.concatenate([upper[:size], own + 10.0, upper[size:]]),
+        )
+
+    # ------------------------------------------------------------------ the end
+
+    def _finish(self, placement: _Placement, best: Start) -> FamilyFit:
+        source = self._source(placement, best.kernel)
+        objective = FamilyObjective(source)
+        moments = source.moments(objective.vector(best)[:-1])
+        features, noise = placement.features, best.noise_variance
+        with one_thread():
+            chol = factorise(moments.gram, noise)
+            tightened = one_pass_bound(moments, noise, chol)
+            if not features.projects:
+                elbo = upper = projected_bound(moments, noise, chol)
+            else:
+                elbo = titsias_bound(moments, noise, chol)
+                if isinstance(features, SeriesFeatures) and is_wrapped(features):
+                    upper = sharp_series_bound(
+                        features,
+                        best.kernel,
+                        placement.statistics,
+                        self.mean,
+                        moments,
+                        noise,
+                        chol,
+                    )
+                else:
+                    upper = upper_bound(moments, noise, None, chol)
+        size = float(np.sum(moments.yy)) / (2 * noise) + abs(elbo.complexity)
+        certificate = Certificate(
+            elbo.total,
+            upper.total,
+            self._wrap_error(features, best.kernel),
+            ROUNDING * size,
+            quadrature_error=self._quadrature_error(
+                placement.family, placement.statistics.lattice, best.kernel
+            ),
+            replaces_prior=not features.projects,
+        )
+        share = moments.residual_trace / (source.count * prior_variance(best.kernel))
+        return FamilyFit(
+            kernel=best.kernel,
+            noise_variance=noise,
+            features=features,
+            moments=moments,
+            elbo=elbo,
+            tightened=tightened,
+            upper=upper,
+            certificate=certificate,
+            status=describe_family(
+                type(self.family).__name__,
+                certificate,
+                features.num_features,
+                share,
+                self._at_limit,
+                converged=self._converged,
+                late=self.settings.late(),
+            ),
+            converged=self._converged,
+            num_evaluations=self._num_evaluations,
+            rows=moments.rows,
+            mean=self.mean,
+        )
+
+    def _wrap_error(self, features: Features, kernel: Kernel) -> float:
+        if isinstance(features, SeriesFeatures) and is_wrapped(features):
+            return wrap_error(kernel, features.lattice.period, self.width)
+        return 0.0
+
+    def _quadrature_error(
+        self, family: Features, lattice: FrequencyLattice, kernel: Kernel
+    ) -> float:
+        if not isinstance(family, SpectralFeatures):
+            return 0.0
+        points = sample_box(self.extent.lower, self.extent.upper)
+        few = points[:: max(len(points) // 33, 1)]
+        return family.quadrature_error(kernel, lattice, few)
