@@ -16,7 +16,6 @@ from orthogp.errors import InputError
 from orthogp.inference import Domain
 from orthogp.inference.components import AdditivePosterior
 from orthogp.kernels import Kernel
-from orthogp.kernels.additive import term_kernels
 from orthogp.model_choice import check_categories
 from orthogp.plots import check_format, save
 
@@ -108,7 +107,8 @@ class AdditiveParts:
     def components(self) -> list[Component]:
         """Return the components, in the order of the kernel's terms."""
         result = []
-        terms = zip(term_kernels(self.kernel), self.posterior.features.columns, strict=True)
+        features = self.posterior.features
+        terms = zip(features.kernels(self.kernel), features.columns, strict=True)
         for j, (own, within) in enumerate(terms):
             inner = list(within)
             columns = tuple(int(c) for c in self.columns[inner])

@@ -33,16 +33,15 @@ from orthogp.inference.predictive import PredictivePosterior
 from orthogp.inference.threads import BlasThreads, one_thread
 from orthogp.kernels.additive import ADDITIVE_PREFIX, is_additive, split_terms
 from orthogp.kernels.sphere import is_on_sphere
-from orthogp.learning.additive_fitting import AdditiveFitter
+from orthogp.learning.dense import Fitter
 from orthogp.learning.families import FamilyFitter, FamilyRows
 from orthogp.learning.kept_rows import KeptRows
 from orthogp.learning.problem import Fit, FitSettings, Start
-from orthogp.learning.sketch import AdditiveSketch, Rows, Sketch, Units
+from orthogp.learning.sketch import Rows, Sketch, Units
 from orthogp.model_choice import Model, begin_sketch, called, choose_model, starting_values
-from orthogp.neighbours.fitting import NeighbourFit, NeighbourFitter
+from orthogp.neighbours.fitting import NeighbourFitter
 from orthogp.neighbours.posterior import NeighbourPosterior
 from orthogp.neighbours.starts import starts_near_rows
-from orthogp.statistics import AdditiveStatistics
 from orthogp.statistics.lattice import MAX_DIMS
 from orthogp.statistics.nufft import available_threads
 from orthogp.validation import check_domain
@@ -81,16 +80,14 @@ def _learned(
 ) -> tuple[Fit, Sketch]:
     statistics = sketch.standardised(units)
     threads = BlasThreads(num_threads)
-    if isinstance(sketch, AdditiveSketch) and isinstance(statistics, AdditiveStatistics):
+    layout = sketch.layout(settings)
+    if not layout.joint:
         if settings.solver == "iterative":
             raise InputError(
                 "The iterative solver takes one lattice in up to three columns, not a sum of terms "
                 'with lattices of their own: use solver="auto".'
             )
-        own_periods = tuple(term.periods for term in sketch.terms)
-        additive = AdditiveFitter(
-            statistics, sketch.width, sketch.mean, settings, threads, own_periods, sketch.factors
-        )
+        additive = Fitter(statistics, sketch.width, sketch.mean, settings, threads, layout)
         return additive.fit(starts), sketch
     own = None
     if rows is not None:
@@ -278,7 +275,6 @@ def _choose_joint(task: Task, model: Model) -> Outcome:
     if task.late:
         found = _alone(found, "iterative")
         return found._replace(trials=(*found.trials, lattice))
-    assert isinstance(found.fit, NeighbourFit)
     learned = Start(found.fit.kernel, found.fit.noise_variance, rows=task.num_rows)
     # Far from all rows, and where many say a little each, the nearest are not enough.
     gaps = hidden_rows(task, _lengths([found])).gaps
@@ -465,9 +461,9 @@ def fit_neighbours(
         settings = replace(settings, learn=False)
     fitter = NeighbourFitter(merged, kept.mean, settings, task.threads, seed)
     if known is not None:
-        assert isinstance(known.fit, NeighbourFit)
+        assert isinstance(known.posterior, NeighbourPosterior)
         start = Start(known.fit.kernel, known.fit.noise_variance)
-        posterior = fitter.posterior(start).with_neighbours(known.fit.neighbours.num_neighbours)
+        posterior = fitter.posterior(start).with_neighbours(known.posterior.num_neighbours)
         return known._replace(posterior=posterior)
     starts = _neighbour_starts(estimator, model, units, merged.X, previous)
     return _outcome(fitter.fit(starts), kept, units, model, "neighbours", began, task)

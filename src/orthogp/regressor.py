@@ -239,7 +239,7 @@ class GPRegressor(
         self.target_offset_, self.target_scale_ = units.offset, units.scale
         self.posterior_, self.domain_ = outcome.posterior, covered
         self.engine_, self.trials_ = outcome.engine, outcome.trials
-        self.features_ = getattr(fit, "features", None)
+        self.features_ = fit.features
         self.period_, self.num_features_ = fit.period, fit.num_features
         unit = variance_unit(units.scale)
         self.columns_ = columns

@@ -27,7 +27,6 @@ from orthogp.inference.bounds import whiten
 from orthogp.inference.components import AdditivePosterior
 from orthogp.inference.moments import moments_from_statistics
 from orthogp.inference.posterior import Posterior
-from orthogp.kernels.additive import term_kernels
 from orthogp.kernels.sphere import is_on_sphere
 from orthogp.learning.kept_rows import KeptRows
 from orthogp.learning.sketch import Sketch
@@ -172,7 +171,7 @@ def _additive_modes(posterior: AdditivePosterior) -> list[_Modes]:
     known = np.eye(len(posterior.chol)) - _inverse(posterior.chol)
     result = []
     for part, own, kernel in zip(
-        features.parts, features.slices, term_kernels(posterior.kernel), strict=True
+        features.parts, features.slices, features.kernels(posterior.kernel), strict=True
     ):
         cosines, sines = np.split(np.arange(own.start, own.stop), 2)
         densities = part.masses(kernel)[1:] / np.prod(part.lattice.spacing)

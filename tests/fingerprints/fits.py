@@ -1,6 +1,6 @@
 """Fits of every kind, and the numbers that identify each: results may move by rounding only.
 
-    python -m tests.fingerprints.fits     # writes fingerprints.json anew
+python -m tests.fingerprints.fits     # writes fingerprints.json anew
 """
 
 import json
@@ -92,8 +92,7 @@ def _classes(**settings: Any) -> dict[str, list[float]]:
     X, y = rows(400, 2)
     labels = y > np.median(y)
     model = GPClassifier("rbf", max_features=200, **settings).fit(X, labels)
-    found = {"proba": model.predict_proba(X[:5])[:, 1].tolist(), "elbo": [float(model.elbo_)]}
-    return found
+    return {"proba": model.predict_proba(X[:5])[:, 1].tolist(), "elbo": [float(model.elbo_)]}
 
 
 def _drift() -> dict[str, list[float]]:
@@ -129,9 +128,7 @@ FITS: dict[str, Callable[[], dict[str, list[float]]]] = {
     ),
     "trig": lambda: _regressor(3000, 1, "rbf", features="trig", num_features=41),
     "hermite": lambda: _regressor(3000, 1, "rbf", features=Hermite(31)),
-    "inducing points": lambda: _regressor(
-        3000, 2, "rbf", features=InducingPoints(40, learn=False)
-    ),
+    "inducing points": lambda: _regressor(3000, 2, "rbf", features=InducingPoints(40, learn=False)),
     "two blocks": lambda: _regressor(
         1000, 1, "rbf", features=TwoBlock(InducingPoints(10), InducingPoints(10))
     ),

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from orthogp.classification.layouts import LabelGrid
+from orthogp.classification.layouts import Components, LabelLayout
 from orthogp.classification.passes import Pass, SiteAscent
 from orthogp.classification.site_models import SiteModel
 from orthogp.classification.sites import LabelledRows, LogisticSites, Sites
@@ -41,7 +41,7 @@ class Stage:
 
     last: Pass
     model: SiteModel
-    layout: Any
+    components: Components
     curvature: NDArray[np.float64] | None = None
     at_limit: tuple[str, ...] = ()
     converged: bool = True
@@ -105,7 +105,7 @@ class LogisticFitter:
 
     Parameters
     ----------
-    grid : LabelGrid
+    lattices : LabelLayout
         Where features may be chosen from.
     sites : type
         How labels become a regression: by the likelihood's own expectation, or Pólya-Gamma's bound.
@@ -114,13 +114,13 @@ class LogisticFitter:
     def __init__(
         self,
         rows: LabelledRows,
-        grid: LabelGrid,
+        lattices: LabelLayout,
         settings: FitSettings,
         num_threads: int = 1,
         sites: type[Sites] = LogisticSites,
     ) -> None:
         self.rows = rows
-        self.grid = grid
+        self.lattices = lattices
         self.settings = settings
         self._threads = BlasThreads(num_threads)
         self._num_threads = num_threads
@@ -131,13 +131,13 @@ class LogisticFitter:
         """Return the fit from the best of some kernels."""
         flat = self._kind.flat(self.rows)
         if not self.settings.learn:
-            layout = self.grid.layout(kernels[0], 1.0)
-            size = self._wanted_features(kernels[0], flat, layout)
-            return self._finished(self._converged(kernels[0], flat, layout, size))
+            components = self.lattices.components(kernels[0], 1.0)
+            size = self._wanted_features(kernels[0], flat, components)
+            return self._finished(self._converged(kernels[0], flat, components, size))
         starts = [self._start(kernel, flat) for kernel in kernels]
         best = max(starts, key=lambda stage: stage.last.bound)
-        best = self._learned(best, best.layout, best.size)
-        if self.grid.shorter(best.layout) and self._scarce(best, best.layout):
+        best = self._learned(best, best.components, best.size)
+        if self.lattices.shorter(best.components) and self._scarce(best, best.components):
             best = self._shortened(self._settled(best, best.size))
         best = self._settled(best, self.settings.most_features)
         exact = self._ascended(best.last.kernel, best.last.sites, best.model)
@@ -147,20 +147,20 @@ class LogisticFitter:
 
     def _start(self, kernel: Kernel, sites: Sites) -> Stage:
         """Return a stage of a few passes by which to compare kernels."""
-        layout = self.grid.layout(kernel, _HEADROOM_FIRST)
-        few = min(self.grid.first_features, MOST_FIRST_FEATURES)
-        size = np.clip(self._wanted_features(kernel, sites, layout), few, MOST_FIRST_FEATURES)
+        components = self.lattices.components(kernel, _HEADROOM_FIRST)
+        few = min(self.lattices.first_features, MOST_FIRST_FEATURES)
+        size = np.clip(self._wanted_features(kernel, sites, components), few, MOST_FIRST_FEATURES)
         size = min(int(size), self.settings.most_features)
-        return self._converged(kernel, sites, layout, size, max_passes=_FIRST_PASSES)
+        return self._converged(kernel, sites, components, size, max_passes=_FIRST_PASSES)
 
     def _settled(self, best: Stage, most: int) -> Stage:
         """Return the stage whose lattice and features are those that its kernel asks for."""
         for _ in range(8):
-            layout, wanted = self._wanted(best)
+            components, wanted = self._wanted(best)
             wanted = min(wanted, most)
             # In steps of at most four: most of the way is cheap with few features.
             size = min(wanted, 4 * best.size)
-            stage = self._learned(best, layout, size)
+            stage = self._learned(best, components, size)
             gain = stage.last.bound - best.last.bound
             if gain > 0 or size < wanted:
                 best = stage
@@ -175,8 +175,8 @@ class LogisticFitter:
         One axis after the other gives up long lengthscales for that, as long as the bound gains.
         """
         while not self.settings.late():
-            layouts = self.grid.shorter(best.layout)
-            stages = [self._learned(best, layout, best.size) for layout in layouts]
+            others = self.lattices.shorter(best.components)
+            stages = [self._learned(best, components, best.size) for components in others]
             stage = max([best, *stages], key=lambda stage: stage.last.bound)
             if stage is best:
                 break
@@ -184,11 +184,11 @@ class LogisticFitter:
         return best
 
     def _converged(
-        self, kernel: Kernel, sites: Sites, layout: Any, size: int, **limit: int
+        self, kernel: Kernel, sites: Sites, components: Components, size: int, **limit: int
     ) -> Stage:
         """Return the stage that leaves the kernel as it is."""
-        model = self.grid.select(kernel, layout, size)
-        return Stage(self._ascended(kernel, sites, model, **limit), model, layout)
+        model = self.lattices.select(kernel, components, size)
+        return Stage(self._ascended(kernel, sites, model, **limit), model, components)
 
     def _ascended(self, kernel: Kernel, sites: Sites, model: SiteModel, **limit: int) -> Pass:
         ascent = self._ascent(kernel, sites, model)
@@ -196,23 +196,23 @@ class LogisticFitter:
         self._num_passes += ascent.num_passes
         return last
 
-    def _learned(self, previous: Stage, layout: Any, size: int) -> Stage:
+    def _learned(self, previous: Stage, components: Components, size: int) -> Stage:
         """Return the stage that learns the kernel, from where the previous one ended."""
         kernel, sites = previous.last.kernel, previous.last.sites
-        model = self.grid.select(kernel, layout, size)
+        model = self.lattices.select(kernel, components, size)
         ascent = self._ascent(kernel, sites, model)
-        lower, upper = self.grid.limits(kernel, layout)
+        lower, upper = self.lattices.limits(kernel, components)
         vector = np.clip(pack(kernel, ascent.slots), lower, upper)
         if len(vector) == 0:
-            return Stage(self._ascended(kernel, sites, model), model, layout)
+            return Stage(self._ascended(kernel, sites, model), model, components)
         curvature = previous.curvature
         if curvature is None:
-            curvature = self.grid.curvature(ascent, vector, (lower, upper))
+            curvature = self.lattices.curvature(ascent, vector, (lower, upper))
         late = self.settings.late
         found = refine(ascent, vector, lower, upper, curvature, max_iterations=20, out_of_time=late)
         self._num_passes += ascent.num_passes
-        at_limit = self.grid.names_at_limit(kernel, layout, found.x, (lower, upper))
-        return Stage(ascent.best, model, layout, found.curvature, at_limit, found.converged)
+        at_limit = self.lattices.names_at_limit(kernel, components, found.x, (lower, upper))
+        return Stage(ascent.best, model, components, found.curvature, at_limit, found.converged)
 
     def _ascent(self, kernel: Kernel, sites: Sites, model: SiteModel) -> SiteAscent:
         return SiteAscent(
@@ -226,30 +226,30 @@ class LogisticFitter:
 
     # ------------------------------------------------------------------ choices
 
-    def _wanted(self, stage: Stage) -> tuple[Any, int]:
-        """Return the layout and the number of features to go on with."""
-        layout = self.grid.layout(stage.last.kernel, _HEADROOM_LAST)
-        if self._scarce(stage, layout):
+    def _wanted(self, stage: Stage) -> tuple[Components, int]:
+        """Return the components and the number of features to go on with."""
+        components = self.lattices.components(stage.last.kernel, _HEADROOM_LAST)
+        if self._scarce(stage, components):
             # Longer lengthscales are not worth a longer period, on which features reach less far.
-            layout = self.grid.no_longer(layout, stage.layout)
-        return layout, self._wanted_features(stage.last.kernel, stage.last.sites, layout)
+            components = self.lattices.no_longer(components, stage.components)
+        return components, self._wanted_features(stage.last.kernel, stage.last.sites, components)
 
-    def _scarce(self, stage: Stage, layout: Any) -> bool:
-        """Whether a layout takes more features than there may be."""
-        wanted = self._sufficient(stage.last.kernel, stage.last.sites, layout)
+    def _scarce(self, stage: Stage, components: Components) -> bool:
+        """Whether a components takes more features than there may be."""
+        wanted = self._sufficient(stage.last.kernel, stage.last.sites, components)
         return wanted > self.settings.most_features
 
-    def _wanted_features(self, kernel: Kernel, sites: Sites, layout: Any) -> int:
-        """Return how many features of a layout to end with."""
+    def _wanted_features(self, kernel: Kernel, sites: Sites, components: Components) -> int:
+        """Return how many features of a components to end with."""
         if self.settings.num_features is not None:
             return self.settings.num_features
-        wanted = max(self._sufficient(kernel, sites, layout), 33)
+        wanted = max(self._sufficient(kernel, sites, components), 33)
         return min(wanted, self.settings.max_features)
 
-    def _sufficient(self, kernel: Kernel, sites: Sites, layout: Any) -> int:
+    def _sufficient(self, kernel: Kernel, sites: Sites, components: Components) -> int:
         """Return how many features keep the trace term within what is allowed."""
         allowed = 2 * ALLOWED_TRACE / sites.precision_total
-        return self.grid.sufficient(kernel, layout, allowed)
+        return self.lattices.sufficient(kernel, components, allowed)
 
     def _finished(self, stage: Stage) -> LogisticFit:
         last = stage.last
@@ -278,6 +278,6 @@ class LogisticFitter:
                 "Learning stopped before it settled: the hyperparameters may still move a little."
             )
         if stage.at_limit:
-            scarce = self._scarce(stage, stage.layout)
-            sentences += self.grid.describe_limits(stage.at_limit, scarce)
+            scarce = self._scarce(stage, stage.components)
+            sentences += self.lattices.describe_limits(stage.at_limit, scarce)
         return " ".join(sentences)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from orthogp.classification.fitting import LogisticFit, LogisticFitter
-from orthogp.classification.layouts import ComponentGrid, JointGrid, LabelGrid
+from orthogp.classification.layouts import LabelLayout
 from orthogp.classification.sites import LabelledRows, Sites
 from orthogp.features.base import prior_variance
 from orthogp.inference.definite import within_precision
@@ -18,11 +18,9 @@ from orthogp.inference.parameters import stretched
 from orthogp.inference.threads import BlasThreads
 from orthogp.kernels import Kernel
 from orthogp.kernels.convert import KernelChoice
-from orthogp.learning.additive_fitting import AdditiveFitter
 from orthogp.learning.dense import Fitter
-from orthogp.learning.layout import AdditiveGrid
 from orthogp.learning.problem import FitSettings, Start
-from orthogp.learning.sketch import AdditiveSketch, Rows, Sketch
+from orthogp.learning.sketch import Rows, Sketch
 from orthogp.learning.starts import additive_starts, starts_for_kernel, starts_for_name
 
 #: Lengthscales relative to those that the regression finds.
@@ -87,73 +85,37 @@ def learn_labels(
         How labels become a regression.
     """
     labelled = LabelledRows(rows.X, rows.y[:, 0], rows.weights)
-    grid: LabelGrid
-    if isinstance(sketch, AdditiveSketch):
-        grid = ComponentGrid(_additive_grid(sketch, settings), sketch.statistics, sketch.mean)
-        kernels = _additive_kernels(sketch, choice, settings, num_threads)
-        if len(rows.X) <= _FEW_ROWS:
-            # With more parameters than rows can tell, rounding decides where a search ends. It
-            # should not depend on the order of the rows, nor on how often each is written.
-            labelled = labelled.merged()
-    else:
-        lattice = sketch.statistics.lattice
-        grid = JointGrid(lattice, sketch.width, sketch.mean, settings.wrap_tolerance)
-        kernels = _joint_kernels(sketch, choice, settings, num_threads)
+    layout = sketch.layout(settings)
+    kernels = _first_kernels(sketch, choice, settings, num_threads)
+    if not layout.joint and len(rows.X) <= _FEW_ROWS:
+        # With more parameters than rows can determine, rounding decides where a search ends. It
+        # should not depend on the order of the rows, nor on how often each is written.
+        labelled = labelled.merged()
+    lattices = LabelLayout(layout, sketch.statistics, sketch.mean)
     with within_precision():
-        return LogisticFitter(labelled, grid, settings, num_threads, sites).fit(kernels)
+        return LogisticFitter(labelled, lattices, settings, num_threads, sites).fit(kernels)
 
 
-def _joint_kernels(
+def _first_kernels(
     sketch: Sketch, choice: KernelChoice, settings: FitSettings, num_threads: int
 ) -> list[Kernel]:
+    """Return the kernels to start from."""
+    joint = sketch.layout(settings).joint
     if not settings.learn:
         return [choice.kernel]
+    given = []
     if not choice.from_name:
-        return [start.kernel for start in starts_for_kernel(choice.kernel, 0.0)]
+        given = [start.kernel for start in starts_for_kernel(choice.kernel, 0.0)]
+        if joint:
+            return given
     labels = sketch.standardised(sketch.units(shared=False))
-    starts = starts_for_name(choice.kernel, labels, sketch.width)
+    begin = starts_for_name if joint else additive_starts
+    starts = begin(choice.kernel, labels, sketch.width)  # type: ignore[arg-type]
 
     def fitter(own: FitSettings) -> Fitter:
-        return Fitter(labels, sketch.width, sketch.mean, own, BlasThreads(num_threads))
+        threads = BlasThreads(num_threads)
+        return Fitter(labels, sketch.width, sketch.mean, own, threads, sketch.layout(own))
 
-    return label_kernels(starts, fitter, settings)
-
-
-def _additive_kernels(
-    sketch: AdditiveSketch, choice: KernelChoice, settings: FitSettings, num_threads: int
-) -> list[Kernel]:
-    if not settings.learn:
-        return [choice.kernel]
-    units = sketch.units(shared=False)
-    labels = sketch.statistics.standardised(units.offset - sketch.shift, units.scale)
-    starts = additive_starts(choice.kernel, labels, sketch.width)
-
-    def fitter(own: FitSettings) -> Fitter:
-        grid = _additive_grid(sketch, own)
-        return AdditiveFitter(
-            labels,
-            sketch.width,
-            sketch.mean,
-            own,
-            BlasThreads(num_threads),
-            grid.own_periods,
-            grid.factors,
-        )
-
-    kernels = label_kernels(starts, fitter, settings, _ADDITIVE_STRETCHES)
-    if choice.from_name:
-        return kernels
+    stretches = STRETCHES if joint else _ADDITIVE_STRETCHES
     # The more parameters, the less can a user's guess alone be relied on.
-    return [*(start.kernel for start in starts_for_kernel(choice.kernel, 0.0)), *kernels]
-
-
-def _additive_grid(sketch: AdditiveSketch, settings: FitSettings) -> AdditiveGrid:
-    own_periods = tuple(term.periods for term in sketch.terms)
-    return AdditiveGrid(
-        sketch.statistics.components,
-        sketch.width,
-        own_periods,
-        sketch.factors,
-        settings.wrap_tolerance,
-        settings.columns,
-    )
+    return [*given, *label_kernels(starts, fitter, settings, stretches)]

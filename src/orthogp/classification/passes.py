@@ -31,7 +31,7 @@ from orthogp.classification.sites import (
     Sites,
 )
 from orthogp.inference.bounds import Bound, one_pass_bound, titsias_bound
-from orthogp.inference.objective import MassObjective
+from orthogp.inference.objective import LatticeObjective
 from orthogp.inference.parameters import learned_slots, unpack
 from orthogp.inference.threads import BlasThreads
 from orthogp.kernels import Kernel
@@ -61,7 +61,7 @@ class Pass:
 
     kernel: Kernel
     sites: Sites
-    objective: MassObjective[Any, Any]
+    objective: LatticeObjective
     bound: float
     elbo: Bound
     better: Sites

@@ -39,7 +39,7 @@ their convergence is linear, which `Extrapolation` mends.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Generic, NamedTuple, Self, TypeVar
 
@@ -47,13 +47,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from orthogp.classification.logistic import expected_log_logistic
-from orthogp.features import MeanPrior
+from orthogp.features import Lattice
+from orthogp.features.lattice import LatticeFeatures
 from orthogp.inference.bounds import Bound
 from orthogp.statistics import (
     AdditiveStatistics,
     ComponentLattice,
     FourierStatistics,
-    FrequencyLattice,
+    Statistics,
 )
 
 
@@ -123,36 +124,32 @@ class Sites(ABC):
         """Σ τ_n."""
         return self.rows.total(self.precisions)
 
-    def statistics(
-        self, lattice: FrequencyLattice, mean: MeanPrior, num_threads: int | None = None
-    ) -> FourierStatistics:
-        """Return the sums of the sites' regression, in one pass.
+    def statistics(self, features: LatticeFeatures, num_threads: int | None = None) -> Statistics:
+        """Return the sums of the sites' regression on the lattices of features, in one pass.
 
         Their `rows` and `log_weights` are those of Gaussian factors of precision τ, each of which
         counts as often as its row.
         """
-        return self._counted(
-            FourierStatistics.from_data(
-                lattice,
-                self.rows.X,
-                *self._regression,
-                covariates=mean.covariates if mean.slope_variance else None,
-                num_threads=num_threads,
+        mean = features.mean
+        covariates = mean.covariates if mean.slope_variance else None
+        if isinstance(features, Lattice):
+            return self._counted(
+                FourierStatistics.from_data(
+                    features.lattice,
+                    self.rows.X,
+                    *self._regression,
+                    covariates=covariates,
+                    num_threads=num_threads,
+                )
             )
-        )
-
-    def additive_statistics(
-        self,
-        components: Sequence[ComponentLattice],
-        mean: MeanPrior,
-        num_threads: int | None = None,
-    ) -> AdditiveStatistics:
-        """Return the same for the components of an additive model."""
         statistics = AdditiveStatistics.from_data(
-            components,
+            [
+                ComponentLattice(columns, part.lattice, part.indices)
+                for columns, part in zip(features.columns, features.parts, strict=True)
+            ],
             self.rows.X,
             *self._regression,
-            covariates=mean.covariates if mean.slope_variance else None,
+            covariates=covariates,
             num_threads=num_threads,
         )
         return replace(statistics, parts=tuple(map(self._counted, statistics.parts)))

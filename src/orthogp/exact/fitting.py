@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from orthogp.errors import InputError, PrecisionError
 from orthogp.exact.process import ExactPosterior, Solution
@@ -20,27 +20,6 @@ MOST_ROWS = 5000
 
 # How often the noise is raised for a matrix that was factorised before, but with other rounding.
 _RAISES = 4
-
-
-@dataclass(frozen=True)
-class ExactFit(Fit):
-    """A fitted model without approximation."""
-
-    exact: ExactPosterior
-
-    @property
-    def period(self) -> None:
-        """None: the prior is the kernel's own."""
-        return
-
-    @property
-    def num_features(self) -> int:
-        """The number of rows, each of which is its own inducing point."""
-        return int(self.exact.num_rows)
-
-    def posterior(self, domain: Domain, num_threads: int) -> ExactPosterior:
-        """Return the posterior; it covers every domain."""
-        return self.exact
 
 
 class ExactFitter:
@@ -69,7 +48,7 @@ class ExactFitter:
         self._settings = settings
         self._threads = threads
 
-    def fit(self, starts: list[Start]) -> ExactFit:
+    def fit(self, starts: list[Start]) -> Fit:
         """Return the fit from the best of some starting values."""
         if not self._settings.learn:
             return self._finish(self._posterior(starts[0]), converged=True, num_evaluations=0)
@@ -104,7 +83,7 @@ class ExactFitter:
                 solution=solution,
             )
 
-    def _finish(self, exact: ExactPosterior, converged: bool, num_evaluations: int) -> ExactFit:
+    def _finish(self, exact: ExactPosterior, converged: bool, num_evaluations: int) -> Fit:
         value = exact.log_marginal_likelihood
         bound = Bound(data_fit=value, complexity=0.0, trace=0.0)
         status = "The posterior is exact."
@@ -112,7 +91,7 @@ class ExactFitter:
             status += " The time ran out: raise max_seconds to go on learning."
         elif not converged:
             status += " Learning stopped before it settled."
-        return ExactFit(
+        return Fit(
             kernel=exact.kernel,
             noise_variance=exact.noise_variance,
             elbo=bound,
@@ -123,5 +102,6 @@ class ExactFitter:
             converged=converged,
             num_evaluations=num_evaluations,
             rows=exact.counted_rows,
-            exact=exact,
+            posterior=lambda domain, num_threads: exact,
+            num_features=int(exact.num_rows),
         )

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -137,40 +136,6 @@ def describe_iterative(
     return " ".join(sentences)
 
 
-@dataclass(frozen=True)
-class IterativeFit(Fit):
-    """A fitted model with as many features as its lattice has modes."""
-
-    model: Model
-    modes: ModePosterior
-    variance: VarianceField
-    mean: MeanPrior
-    statistics: FourierStatistics
-    choice: LatticeChoice
-    evidence: Evidence
-
-    @property
-    def features(self) -> Lattice:
-        """All modes of the lattice."""
-        return Lattice(self.choice.lattice, self.choice.lattice.half_indices(), self.mean)
-
-    @property
-    def period(self) -> NDArray[np.float64]:
-        """The period of the prior."""
-        return self.choice.lattice.period
-
-    @property
-    def num_features(self) -> int:
-        """The number of features."""
-        return self.choice.num_modes
-
-    def posterior(self, domain: Domain, num_threads: int) -> IterativePosterior:
-        """Return the posterior over a domain."""
-        return IterativePosterior(
-            self.model, self.modes, self.variance, self.mean, domain, num_threads
-        )
-
-
 # The noise variance is kept above this, relative to that of the targets.
 _NOISE_FLOOR = 1e-8
 # Lengthscales may grow until the wrapped prior is off by this much; then comes a longer period.
@@ -269,7 +234,7 @@ class IterativeFitter:
         start: Start,
         lattice: FrequencyLattice | None = None,
         rival: Start | None = None,
-    ) -> IterativeFit:
+    ) -> Fit:
         """Return the fit from hyperparameters that windows of the rows have taught.
 
         Parameters
@@ -414,7 +379,7 @@ class IterativeFitter:
             sharpen=sharpen,
         )
 
-    def _finish(self, choice: LatticeChoice, stage: Stage) -> IterativeFit:
+    def _finish(self, choice: LatticeChoice, stage: Stage) -> Fit:
         objective, scored = stage.objective, stage.scored
         evidence, statistics = scored.evidence, objective.statistics
         self._progress.say("solving for the posterior")
@@ -444,7 +409,7 @@ class IterativeFitter:
             late=self._stopped_early or self._settings.late(),
             asked=self._settings.solver == "iterative" or self._settings.num_features is not None,
         )
-        return IterativeFit(
+        return Fit(
             kernel=kernel,
             noise_variance=noise,
             elbo=elbo,
@@ -455,13 +420,10 @@ class IterativeFitter:
             converged=scored.converged,
             num_evaluations=self._evaluations,
             rows=objective.rows,
-            model=model,
-            modes=modes,
-            variance=variance,
-            mean=self._mean,
-            statistics=statistics,
-            choice=choice,
-            evidence=evidence,
+            features=Lattice(choice.lattice, choice.lattice.half_indices(), self._mean),
+            num_features=choice.num_modes,
+            period=choice.lattice.period,
+            posterior=partial(IterativePosterior, model, modes, variance, self._mean),
         )
 
     def _final_model(self, objective: IterativeObjective, evidence: Evidence) -> Model:

@@ -36,12 +36,14 @@ from numpy.typing import NDArray
 from orthogp.errors import InputError
 from orthogp.features import AdditiveLattice, Lattice
 from orthogp.features.base import prior_variance
+from orthogp.features.lattice import LatticeFeatures
 from orthogp.inference.bounds import factorise, unwhiten, whiten
 from orthogp.inference.domain import Domain, show, warn_outside
 from orthogp.inference.fourier_series import Blocks, SeriesBox
 from orthogp.inference.moments import Moments
 from orthogp.inference.posterior import (
     NEGLIGIBLE_SHARE,
+    Posterior,
     covariance_matrix,
     derivative_variance,
     potri,
@@ -50,7 +52,6 @@ from orthogp.inference.predictive import Gaussian, PredictivePosterior
 from orthogp.inference.residual import unseen_modes
 from orthogp.inference.threads import one_thread
 from orthogp.kernels import Kernel
-from orthogp.kernels.additive import term_kernels
 from orthogp.statistics import FourierStatistics, FrequencyLattice, RealSums
 from orthogp.statistics.lattice import MAX_DIMS
 from orthogp.statistics.nufft import chunks, evaluate_series
@@ -366,7 +367,7 @@ class AdditivePosterior(PredictivePosterior):
     ) -> None:
         self.features = features
         self.kernel = kernel
-        self.kernels = term_kernels(kernel)
+        self.kernels = features.kernels(kernel)
         self.noise_variance = noise_variance
         self.domain = domain
         self.num_threads = num_threads
@@ -627,3 +628,31 @@ class AdditivePosterior(PredictivePosterior):
         )
         inputs = X[:, list(self.features.columns[j])]
         return evaluate_series(series, part.lattice, inputs, num_threads=self.num_threads)
+
+
+def lattice_posterior(
+    features: LatticeFeatures,
+    model: tuple[Kernel, float],
+    moments: Moments,
+    domain: Domain,
+    num_threads: int | None,
+    own_periods: tuple[tuple[float | None, ...], ...] | None = None,
+    sums: tuple[ComponentSums, ...] = (),
+) -> Posterior | AdditivePosterior:
+    """Return the posterior of lattice features, of one component or several.
+
+    Parameters
+    ----------
+    model : (Kernel, float)
+        The kernel and the noise variance.
+    own_periods, sums
+        Of several components, as `AdditivePosterior` takes them.
+    """
+    kernel, noise_variance = model
+    if isinstance(features, Lattice):
+        return Posterior(features, kernel, noise_variance, moments, domain, num_threads)
+    assert isinstance(features, AdditiveLattice)
+    assert own_periods is not None
+    return AdditivePosterior(
+        features, kernel, noise_variance, moments, sums, domain, own_periods, num_threads
+    )

@@ -7,31 +7,26 @@ The gradient needs the posterior's second moments only, with m = B⁻¹b/σ²:
     ∂L/∂log σ² = ½ Σ_i (1 − (B⁻¹)_ii) − N/2 + (yy − bᵀm)/(2σ²) − ½ mᵀm
 
 so one Cholesky factor and one triangular inverse give both. The chain to the hyperparameters is the
-Jacobian of the masses, from JAX.
+Jacobian of the masses, from JAX, with one block for each component.
 
-The bound of an additive model and its gradient.
-
-The one-pass tightened bound of any family, and its gradient in closed form.
-
-With B = I + A/σ², m = B⁻¹b/σ², d̄ = R/N (docs/mathematics.md, "Bounds and gradient"):
+Any other family gives its moments by a `Source`. With B = I + A/σ², m = B⁻¹b/σ², d̄ = R/N
+(docs/mathematics.md, "Bounds and gradient"):
 
     ∂L/∂A = −(B⁻¹ + m mᵀ)/(2σ²)      ∂L/∂b = m/σ²      ∂L/∂R = −1/(2(σ² + d̄))
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from typing import Generic, TypeVar
-
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import get_lapack_funcs
 
-from orthogp.features import AdditiveLattice, Lattice
+from orthogp.features.lattice import LatticeFeatures
 from orthogp.inference.bounds import factorise, factorise_in_place, one_pass_bound, unwhiten, whiten
 from orthogp.inference.moments import Moments, moments_from_statistics, real_sums
 from orthogp.inference.parameters import (
     PriorJacobian,
+    Start,
     learned_slots,
     masses_and_jacobian,
     pack,
@@ -40,29 +35,23 @@ from orthogp.inference.parameters import (
 from orthogp.inference.sources import Pullback, RowSource, Source
 from orthogp.inference.threads import BlasThreads
 from orthogp.kernels import Kernel
-from orthogp.kernels.additive import term_kernels
-from orthogp.learning.problem import Start
-from orthogp.statistics import AdditiveStatistics, FourierStatistics
+from orthogp.statistics import Statistics
 
-(trtri,) = get_lapack_funcs(("trtri",), dtype=np.float64)
+potri, trtri = get_lapack_funcs(("potri", "trtri"), dtype=np.float64)
 
 
-F = TypeVar("F", bound=Lattice | AdditiveLattice)
-S = TypeVar("S", bound=FourierStatistics | AdditiveStatistics)
-
-
-class MassObjective(ABC, Generic[F, S]):
+class LatticeObjective:
     """The bound as a function of log hyperparameters, for fixed features and statistics.
 
-    The vector holds the logarithms of the kernel's learned parameters and, last, of the noise
-    variance.
+    The vector holds the logarithms of the kernel's learned parameters, one component after the
+    other, and, last, of the noise variance.
     """
 
     def __init__(
         self,
-        features: F,
+        features: LatticeFeatures,
         kernel: Kernel,
-        statistics: S,
+        statistics: Statistics,
         *,
         repeats: bool = True,
         threads: BlasThreads | None = None,
@@ -127,10 +116,6 @@ class MassObjective(ABC, Generic[F, S]):
         )
         return float(value), gradient
 
-    @abstractmethod
-    def _prior(self, vector: NDArray[np.float64]) -> PriorJacobian:
-        """Return the masses and k(0) with their derivatives in the log parameters."""
-
     def release(self) -> None:
         """Give back the working memory until the next evaluation."""
         self._work = None
@@ -144,23 +129,6 @@ class MassObjective(ABC, Generic[F, S]):
     def kernel_at(self, vector: NDArray[np.float64]) -> Kernel:
         """Return the kernel of a parameter vector."""
         return unpack(self.kernel, self.slots, np.asarray(vector[:-1]))
-
-
-class LatticeObjective(MassObjective[Lattice, FourierStatistics]):
-    """The bound of features on one lattice."""
-
-    def _prior(self, vector: NDArray[np.float64]) -> PriorJacobian:
-        return masses_and_jacobian(
-            vector, self.kernel, self.slots, self.features.lattice, self.features.indices
-        )
-
-
-class AdditiveObjective(MassObjective[AdditiveLattice, AdditiveStatistics]):
-    """The bound of features on a lattice for each component.
-
-    The parameters of a sum stand one component after the other, and so do the masses: their
-    Jacobian has one block for each.
-    """
 
     def curvature(self, vector: NDArray[np.float64]) -> NDArray[np.float64]:
         r"""Return the expected curvature of the bound, eigenvalues ≥ 1, from one factorisation.
@@ -203,7 +171,7 @@ class AdditiveObjective(MassObjective[AdditiveLattice, AdditiveStatistics]):
         variance, variance_jacobian, start = 0.0, np.empty(len(vector)), 0
         for part, kernel, at in zip(
             self.features.parts,
-            term_kernels(self.kernel),
+            self.features.kernels(self.kernel),
             self.features.mass_slices,
             strict=True,
         ):
@@ -215,9 +183,6 @@ class AdditiveObjective(MassObjective[AdditiveLattice, AdditiveStatistics]):
             variance_jacobian[own] = prior.variance_jacobian
             start = own.stop
         return PriorJacobian(masses, jacobian, variance, variance_jacobian)
-
-
-(potri,) = get_lapack_funcs(("potri",), dtype=np.float64)
 
 
 class FamilyObjective:

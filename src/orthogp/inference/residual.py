@@ -27,19 +27,37 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.signal import fftconvolve
 
-from orthogp.features import AdditiveLattice, Lattice, MeanPrior
+from orthogp.features import Lattice, MeanPrior
 from orthogp.features.base import prior_variance
-from orthogp.features.lattice import residual_mass
+from orthogp.features.lattice import LatticeFeatures, residual_mass
 from orthogp.features.series import SeriesFeatures, lattice_masses
 from orthogp.inference.bounds import Bound, factorise, unwhiten, upper_bound, whiten
 from orthogp.inference.fourier_series import SeriesBox, as_complex
 from orthogp.inference.moments import Moments
 from orthogp.kernels import Kernel
-from orthogp.kernels.additive import term_kernels
-from orthogp.statistics import AdditiveStatistics, FourierStatistics, FrequencyLattice
+from orthogp.statistics import AdditiveStatistics, FourierStatistics, Statistics
 
 
 def sharp_upper_bound(
+    features: LatticeFeatures,
+    kernel: Kernel,
+    statistics: Statistics,
+    moments: Moments,
+    noise_variance: float,
+    chol: NDArray[np.float64],
+) -> Bound:
+    """Return the smallest of the upper bounds that the statistics give.
+
+    For one component two bounds are formed, the one above and that with t ≥ λ_max(K − Q); see
+    `residual_norm`.
+    """
+    if isinstance(statistics, FourierStatistics) and isinstance(features, Lattice):
+        return _joint_bound(features, kernel, statistics, moments, noise_variance, chol)
+    assert isinstance(statistics, AdditiveStatistics)
+    return _additive_bound(features, kernel, statistics, moments, noise_variance, chol)
+
+
+def _joint_bound(
     features: Lattice,
     kernel: Kernel,
     statistics: FourierStatistics,
@@ -47,10 +65,6 @@ def sharp_upper_bound(
     noise_variance: float,
     chol: NDArray[np.float64],
 ) -> Bound:
-    """Return the smallest of the upper bounds that the statistics give.
-
-    Two bounds are formed, the one above and that with t ≥ λ_max(K − Q); see `residual_norm`.
-    """
     box = SeriesBox(statistics.lattice.extent)
     indices, masses, beyond = unseen_modes(features, kernel)
     norm_inside = residual_norm(box, indices, masses, statistics)
@@ -181,43 +195,27 @@ def unseen_modes(
     return indices, masses, max(residual - 2 * masses.sum(), 0.0)
 
 
-def required_features(
-    kernel: Kernel, lattice: FrequencyLattice, allowed_residual: float
-) -> tuple[int, int]:
-    """Return how many features leave out at most `allowed_residual`, and how many there are.
-
-    If even all modes of the lattice leave out more, the first number exceeds the second.
-    """
-    masses = lattice_masses(kernel, lattice, lattice.half_indices())
-    ordered = np.sort(masses[1:])[::-1]
-    total = residual_mass(kernel, masses[:1])
-    residuals = total - np.concatenate([[0.0], np.cumsum(2 * ordered)])
-    enough = np.flatnonzero(residuals <= allowed_residual)
-    pairs = enough[0] if len(enough) else len(residuals)
-    return int(2 * pairs + 1), int(2 * len(residuals) - 1)
-
-
-def sharp_additive_bound(
-    features: AdditiveLattice,
+def _additive_bound(
+    features: LatticeFeatures,
     kernel: Kernel,
     statistics: AdditiveStatistics,
     moments: Moments,
     noise_variance: float,
     chol: NDArray[np.float64],
 ) -> Bound:
-    """Return the smallest of the upper bounds that the statistics give."""
     by_trace = upper_bound(moments, noise_variance, None, chol)
-    kernels = term_kernels(kernel)
+    kernels = features.kernels(kernel)
     alpha = noise_variance + sum(_norm_beyond(statistics, j, own) for j, own in enumerate(kernels))
     factor = factorise(moments.gram, alpha)
     whitened = whiten(factor, moments.projection)
     explained = np.sum(whitened**2) / alpha
     amplitudes = np.sqrt(features.squared_amplitudes(features.masses(kernel)))
     z = amplitudes[:, None] * unwhiten(factor, whitened) / alpha
-    residuals = statistics.residual_sums(features.indices, z)
+    indices = [part.indices for part in features.parts]
+    residuals = statistics.residual_sums(indices, z)
     unseen = 0.0
     for own, component, chosen, sums in zip(
-        kernels, statistics.components, features.indices, residuals, strict=True
+        kernels, statistics.components, indices, residuals, strict=True
     ):
         masses = lattice_masses(own, component.lattice, component.indices)[1:]
         masses[_among(component.indices[1:], chosen[1:])] = 0.0

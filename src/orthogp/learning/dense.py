@@ -1,39 +1,38 @@
-"""From statistics to a fitted model: starts, limits, growth of the feature set, and a status.
+"""Lattice features by a dense solver: stages, growth of the feature set, and a certificate.
 
 Nothing here sees the rows. The parameters are logarithms, and since B has eigenvalues ≥ 1 no step
 can meet a NaN.
-
-A fitted model with lattice features, from the dense solver.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from orthogp.errors import PrecisionError
-from orthogp.features import Lattice, MeanPrior
+from orthogp.features import MeanPrior
+from orthogp.features.lattice import LatticeFeatures
 from orthogp.inference.bounds import Certificate, factorise, one_pass_bound, titsias_bound
-from orthogp.inference.domain import Domain
+from orthogp.inference.components import ComponentSums, lattice_posterior
 from orthogp.inference.moments import Moments
 from orthogp.inference.objective import LatticeObjective
 from orthogp.inference.parameters import pack
-from orthogp.inference.posterior import Posterior
-from orthogp.inference.residual import required_features, sharp_upper_bound
+from orthogp.inference.residual import sharp_upper_bound
 from orthogp.inference.threads import BlasThreads, one_thread
 from orthogp.kernels import Kernel
-from orthogp.learning.limits import NOISE_FLOOR, names_at_limit, parameter_limits
+from orthogp.learning.layout import Layout, Limits
+from orthogp.learning.limits import NOISE_FLOOR
 from orthogp.learning.optimise import Maximum, curvature_at, refine, search
 from orthogp.learning.problem import Fit, FitSettings, Start
 from orthogp.learning.status import Ending, describe
-from orthogp.learning.wrapping import choose_decimation, wrap_error
-from orthogp.statistics import FourierStatistics, FrequencyLattice
+from orthogp.statistics import Statistics
 from orthogp.statistics.nufft import TOLERANCE
 
-#: Features of the first stage, by number of input columns.
-FIRST_FEATURES = {1: 129, 2: 257, 3: 385}
+#: The most features of the first stage of a joint model.
 MOST_FIRST_FEATURES = 601
 #: The trace term, in nats, at which a certificate is expected to hold.
 ALLOWED_TRACE = 0.005
@@ -41,6 +40,18 @@ ALLOWED_TRACE = 0.005
 ROUNDING = 10 * TOLERANCE
 #: A change of features or period that gains fewer nats than this is the last.
 SETTLED = 0.01
+
+# The most features of the first stage of an additive model.
+_MOST_FIRST_ADDITIVE = 1001
+# The most starts of an additive model, each of another shape, that are searched from.
+_CANDIDATES = 4
+# The features by which those starts are compared.
+_SCORED_FEATURES = 257
+# The features with which they are searched from.
+_BRIEF_FEATURES = 601
+# Up to this number of parameters the curvature is measured by differences, an evaluation for each.
+# Near the end that pays off: real data have another curvature than the expected one.
+_FEW_PARAMETERS = 40
 
 # How much longer lengthscales may become before the period must: generous at first, when they are
 # but guessed, and tight at the end, when every feature counts.
@@ -64,18 +75,29 @@ class Stage:
 
 
 class Fitter:
-    """Fits lattice features to the statistics of standardised targets; see `fit`."""
+    """Fits lattice features to the statistics of standardised targets; see `fit`.
+
+    Parameters
+    ----------
+    width : (d,)
+        The extent of the rows, and of what else is to be covered, in each column.
+    layout : Layout, optional
+        The lattices of an additive model's components.
+    """
 
     def __init__(
         self,
-        statistics: FourierStatistics,
+        statistics: Statistics,
         width: NDArray[np.float64],
         mean: MeanPrior,
         settings: FitSettings,
         threads: BlasThreads | None = None,
+        layout: Layout | None = None,
     ) -> None:
+        if layout is None:
+            layout = Layout(statistics.components, width, settings.wrap_tolerance)
         self.statistics = statistics
-        self.width = width
+        self.layout = layout
         self.mean = mean
         self.settings = settings
         self._threads = BlasThreads(1) if threads is None else threads
@@ -90,7 +112,7 @@ class Fitter:
             return None
         return self._final.maximum.curvature
 
-    def fit(self, starts: list[Start]) -> LatticeFit:
+    def fit(self, starts: list[Start]) -> Fit:
         """Return the fit from the best of some starting values."""
         if not self.settings.learn:
             return self._finish(starts[0], None)
@@ -102,7 +124,7 @@ class Fitter:
             return self._resumed_stage(starts[0])
         return self._first_stage(starts, self._first_features(starts))
 
-    def complete(self, stage: Stage) -> LatticeFit:
+    def complete(self, stage: Stage) -> Fit:
         """Return the fit that a first stage leads to."""
         target, present = self._wanted_features(stage.best), stage.num_features
         if target > 4 * present:
@@ -110,7 +132,7 @@ class Fitter:
         stage = self._settle(stage)
         return self._finish(stage.best, stage)
 
-    def resume(self, start: Start) -> LatticeFit:
+    def resume(self, start: Start) -> Fit:
         """Return the fit close to hyperparameters that are known to be good."""
         stage = self._settle(self._resumed_stage(start))
         return self._finish(stage.best, stage)
@@ -122,9 +144,11 @@ class Fitter:
     # ------------------------------------------------------------------ stages
 
     def _first_stage(self, starts: list[Start], num_features: int) -> Stage:
-        """Search briefly from the two best starts, then fully from the better end."""
+        """Search briefly from the best starts, then fully from the best end."""
         candidates = starts[:1]
-        if len(starts) > 1:
+        if not self.layout.joint:
+            candidates = self._best_of_shapes(starts, num_features)
+        elif len(starts) > 1:
             scores = self._scores(starts, num_features)
             candidates = [starts[i] for i in np.argsort(scores)[::-1][:2]]
         brief = [self._search(start, num_features, max_iterations=12) for start in candidates]
@@ -140,24 +164,51 @@ class Fitter:
                 break
         return best
 
+    def _best_of_shapes(self, starts: list[Start], num_features: int) -> list[Start]:
+        """Search from the best start of each shape, and return where the best search ended.
+
+        With many parameters the bound has several maxima, and the scores of the starts say little
+        about which maximum is the highest.
+        """
+        scores = self._scores(starts, min(num_features, _SCORED_FEATURES))
+        by_shape: dict[int, int] = {}
+        for i in np.argsort(scores)[::-1]:
+            by_shape.setdefault(starts[i].shape, int(i))
+        chosen = [starts[i] for i in list(by_shape.values())[:_CANDIDATES]]
+        if self.settings.late():
+            return chosen[:1]
+        few = min(num_features, _BRIEF_FEATURES)
+        ends = [self._search(start, few, max_iterations=25) for start in chosen]
+        return [max(ends, key=lambda end: end.maximum.value).best]
+
     def _resumed_stage(self, start: Start) -> Stage:
         """Refine hyperparameters that most of these rows have taught, with all features at once.
 
         With few features the bound has other maxima, and the way there would lose a good start.
         """
 
-        def method(objective, vector, lower, upper) -> Maximum:
-            curvature = curvature_at(objective, vector, objective(vector)[1], lower, upper)
+        def method(objective: LatticeObjective, vector, lower, upper) -> Maximum:
+            if self.layout.joint:
+                curvature = self._measured(objective, vector, lower, upper)
+            else:
+                curvature = objective.curvature(vector)
             return self._refined(objective, vector, lower, upper, curvature)
 
         return self._stage(start, self._wanted_features(start), HEADROOM_LAST, method)
+
+    def _measured(self, objective: LatticeObjective, vector, lower, upper) -> NDArray[np.float64]:
+        """Return the curvature of the bound by differences of its gradient."""
+        _, gradient = objective.value_and_gradient(vector)
+        return curvature_at(objective.value_and_gradient, vector, gradient, lower, upper)
 
     def _first_features(self, starts: list[Start]) -> int:
         """Return the size of the first stage, larger for a kernel whose values ask for more.
 
         Too few features would starve the short scales in a sum of long and short.
         """
-        few = FIRST_FEATURES[self.statistics.lattice.num_dims]
+        few = self.layout.first_features
+        if not self.layout.joint:
+            return min(max(few, 33), _MOST_FIRST_ADDITIVE, self.settings.most_features)
         if all(start.from_user for start in starts):
             few = min(max(few, self._wanted_features(starts[0])), MOST_FIRST_FEATURES)
         return min(few, self.settings.most_features)
@@ -178,38 +229,66 @@ class Fitter:
         return scores
 
     def _search(self, start: Start, num_features: int, *, max_iterations: int) -> Stage:
-        def method(*problem) -> Maximum:
-            late = self.settings.late
-            return search(*problem, max_iterations=max_iterations, out_of_time=late)
+        def method(objective: LatticeObjective, *problem) -> Maximum:
+            return self._searched(objective, *problem, max_iterations=max_iterations)
 
         stage = self._stage(start, num_features, HEADROOM_FIRST, method)
         return replace(stage, searched=True)
+
+    def _searched(
+        self, objective: LatticeObjective, vector, lower, upper, *, max_iterations: int
+    ) -> Maximum:
+        """Return the maximum that a search finds, far from it."""
+        return search(
+            objective.value_and_gradient,
+            vector,
+            lower,
+            upper,
+            max_iterations=max_iterations,
+            out_of_time=self.settings.late,
+            curvature=None if self.layout.joint else objective.curvature(vector),
+        )
 
     def _later_stage(self, previous: Stage, num_features: int) -> Stage:
         """Refine at a larger feature set, from the curvature that the previous stage knew."""
         if self.settings.late():
             return previous
 
-        def from_curvature(value_and_gradient, vector, lower, upper) -> Maximum:
-            curvature = previous.maximum.curvature
-            if previous.searched:
+        def method(objective: LatticeObjective, vector, lower, upper) -> Maximum:
+            curvature, x = previous.maximum.curvature, previous.maximum.x
+            if previous.searched and len(x) > _FEW_PARAMETERS:
+                curvature = previous.objective.curvature(x)
+            elif previous.searched:
                 # The search measured it where it began; measure it where it ended.
-                at_end = previous.objective.value_and_gradient
-                x = previous.maximum.x
-                curvature = curvature_at(at_end, x, at_end(x)[1], lower, upper)
-            return self._refined(value_and_gradient, vector, lower, upper, curvature)
+                curvature = self._measured(previous.objective, x, lower, upper)
+            return self._refined(objective, vector, lower, upper, curvature)
 
-        return self._stage(previous.best, num_features, HEADROOM_LAST, from_curvature)
+        return self._stage(previous.best, num_features, HEADROOM_LAST, method)
 
-    def _refined(self, objective, vector, lower, upper, curvature) -> Maximum:
+    def _refined(self, objective: LatticeObjective, vector, lower, upper, curvature) -> Maximum:
         """Return the maximum close to a vector, searched for only if it is not that close."""
         late = self.settings.late
         found = refine(
-            objective, vector, lower, upper, curvature, max_iterations=12, out_of_time=late
+            objective.value_and_gradient,
+            vector,
+            lower,
+            upper,
+            curvature,
+            max_iterations=12,
+            out_of_time=late,
         )
         if found.converged or late():
             return found
-        return search(objective, found.x, lower, upper, max_iterations=25, out_of_time=late)
+        if len(vector) > _FEW_PARAMETERS:
+            return self._searched(objective, found.x, lower, upper, max_iterations=25)
+        return search(
+            objective.value_and_gradient,
+            found.x,
+            lower,
+            upper,
+            max_iterations=25,
+            out_of_time=late,
+        )
 
     def _settle(self, best: Stage) -> Stage:
         """Refine until the period and the features chosen for the result are those it came from."""
@@ -232,7 +311,7 @@ class Fitter:
             lower, upper = self._limits(objective, start.kernel)
             vector = np.clip(vector, lower, upper)
             try:
-                maximum = method(objective.value_and_gradient, vector, lower, upper)
+                maximum = method(objective, vector, lower, upper)
                 break
             except PrecisionError:
                 # Rounding in the sums has reached the noise: only a larger noise variance is
@@ -247,19 +326,17 @@ class Fitter:
             Start(objective.kernel_at(maximum.x), float(np.exp(maximum.x[-1]))),
             maximum,
             objective,
-            self._names_at_limit(objective, maximum.x, lower, upper),
+            self.layout.names_at_limit(
+                objective.kernel, objective.statistics.components, maximum.x, (lower, upper)
+            ),
         )
         objective.release()
         self._num_evaluations += maximum.num_evaluations
         return stage
 
-    def _names_at_limit(self, objective, vector, lower, upper) -> tuple[str, ...]:
-        return names_at_limit(objective.slots, vector, lower, upper)
-
     def _objective(self, start: Start, num_features: int, headroom: float) -> LatticeObjective:
-        factors = self._decimation(start, headroom)
-        statistics = self.statistics.decimate(factors)
-        features = Lattice.select(start.kernel, statistics.lattice, num_features, self.mean)
+        statistics = self.layout.decimated(self.statistics, start.kernel, headroom)
+        features = self.layout.select(start.kernel, statistics.components, num_features, self.mean)
         return LatticeObjective(
             features,
             start.kernel,
@@ -268,31 +345,13 @@ class Fitter:
             threads=self._threads,
         )
 
-    def _decimation(self, start: Start, headroom: float) -> NDArray[np.int64]:
-        return choose_decimation(
-            start.kernel,
-            self.statistics.lattice,
-            self.width,
-            self.settings.wrap_tolerance,
-            headroom,
-        )
-
     def _longest(self, objective: LatticeObjective) -> bool:
         """Whether the period is the longest that the statistics offer."""
-        return np.array_equal(objective.features.lattice.spacing, self.statistics.lattice.spacing)
+        return self.layout.is_longest(objective.statistics.components)
 
-    def _limits(
-        self, objective: LatticeObjective, kernel: Kernel
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def _limits(self, objective: LatticeObjective, kernel: Kernel) -> Limits:
         """Return the limits of the parameter vector."""
-        return parameter_limits(
-            kernel,
-            objective.slots,
-            objective.features.lattice,
-            self.width,
-            self.settings.wrap_tolerance,
-            self._noise_floor,
-        )
+        return self.layout.limits(kernel, objective.statistics.components, self._noise_floor)
 
     def _wanted_features(self, best: Start) -> int:
         """Return how many features to end with."""
@@ -303,10 +362,9 @@ class Fitter:
 
     def _certified_features(self, best: Start) -> tuple[int, int]:
         """Return how many features a certificate takes, and how many the lattice has."""
-        lattice: FrequencyLattice = self.statistics.lattice.decimate(
-            self._decimation(best, HEADROOM_LAST)
-        )
-        return required_features(best.kernel, lattice, self._allowed_residual(best))
+        components = self.layout.thinned(best.kernel, HEADROOM_LAST)
+        allowed = self._allowed_residual(best)
+        return self.layout.required_features(best.kernel, components, allowed)
 
     def _allowed_residual(self, best: Start) -> float:
         """Return the mass that features may leave out for a certificate."""
@@ -315,7 +373,7 @@ class Fitter:
 
     # ------------------------------------------------------------------ the end
 
-    def _finish(self, best: Start, stage: Stage | None) -> LatticeFit:
+    def _finish(self, best: Start, stage: Stage | None) -> Fit:
         """Return the fit with its bounds; double the features while the certificate asks for it."""
         self._final = stage
         objective = stage.objective if stage else None
@@ -353,9 +411,10 @@ class Fitter:
             longest_period=self._longest(objective),
             noise_at_floor=settings.learn and best.noise_variance <= 1.01 * self._noise_floor,
             wrap_tolerance=settings.wrap_tolerance,
+            joint=self.layout.joint,
         )
 
-    def _certified(self, objective: LatticeObjective, moments: Moments, best: Start) -> LatticeFit:
+    def _certified(self, objective: LatticeObjective, moments: Moments, best: Start) -> Fit:
         chol = factorise(moments.gram, best.noise_variance)
         elbo = titsias_bound(moments, best.noise_variance, chol)
         upper = sharp_upper_bound(
@@ -366,15 +425,16 @@ class Fitter:
             best.noise_variance,
             chol,
         )
-        error = wrap_error(best.kernel, objective.features.lattice.period, self.width)
+        error = self.layout.wrap_error(best.kernel, objective.features)
         size = float(np.sum(moments.yy)) / (2 * best.noise_variance) + abs(elbo.complexity)
         certificate = Certificate(elbo.total, upper.total, error, ROUNDING * size)
         converged = self._final is None or self._final.maximum.converged
-        return LatticeFit(
+        return Fit(
             kernel=best.kernel,
             noise_variance=best.noise_variance,
             features=objective.features,
-            moments=moments,
+            num_features=objective.features.num_features,
+            period=self._period(objective.features),
             elbo=elbo,
             tightened=one_pass_bound(moments, best.noise_variance, chol),
             upper=upper,
@@ -383,32 +443,23 @@ class Fitter:
             converged=converged,
             num_evaluations=self._num_evaluations,
             rows=moments.rows,
+            posterior=partial(
+                lattice_posterior,
+                objective.features,
+                (best.kernel, best.noise_variance),
+                moments,
+                own_periods=self.layout.own_periods,
+                sums=() if self.layout.joint else self._averages(objective),
+            ),
         )
+
+    def _averages(self, objective: LatticeObjective) -> tuple[ComponentSums, ...]:
+        return tuple(map(ComponentSums.of, objective.statistics.parts))
+
+    def _period(self, features: LatticeFeatures) -> Any:
+        periods = tuple(part.lattice.period for part in features.parts)
+        return periods[0] if self.layout.joint else periods
 
 
 def _vector(start: Start, objective: LatticeObjective) -> NDArray[np.float64]:
     return np.append(pack(start.kernel, objective.slots), np.log(start.noise_variance))
-
-
-@dataclass(frozen=True)
-class LatticeFit(Fit):
-    """A fitted model with lattice features."""
-
-    features: Lattice
-    moments: Moments
-
-    @property
-    def period(self) -> NDArray[np.float64]:
-        """The period of the prior."""
-        return self.features.lattice.period
-
-    @property
-    def num_features(self) -> int:
-        """The number of features."""
-        return self.features.num_features
-
-    def posterior(self, domain: Domain, num_threads: int) -> Posterior:
-        """Return the posterior over a domain."""
-        return Posterior(
-            self.features, self.kernel, self.noise_variance, self.moments, domain, num_threads
-        )

@@ -8,6 +8,7 @@ The lattice features' fit, which costs little, gives the hyperparameters to star
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +29,6 @@ from orthogp.inference.bounds import (
 )
 from orthogp.inference.domain import Domain
 from orthogp.inference.family_posterior import FamilyPosterior
-from orthogp.inference.moments import Moments
 from orthogp.inference.objective import FamilyObjective
 from orthogp.inference.parameters import learned_slots
 from orthogp.inference.residual import sharp_series_bound
@@ -51,39 +51,6 @@ class FamilyRows:
     X: NDArray
     y: NDArray[np.float64]
     weights: NDArray[np.float64] | None
-
-
-@dataclass(frozen=True)
-class FamilyFit(Fit):
-    """A fitted model of any family."""
-
-    features: Features
-    moments: Moments
-    mean: MeanPrior
-
-    @property
-    def period(self) -> NDArray[np.float64] | None:
-        """The period of the lattice, or `None` for features that know of none."""
-        if isinstance(self.features, SeriesFeatures):
-            return self.features.lattice.period
-        return None
-
-    @property
-    def num_features(self) -> int:
-        """The number of features."""
-        return self.features.num_features
-
-    def posterior(self, domain: Domain, num_threads: int) -> FamilyPosterior:
-        """Return the posterior over a domain."""
-        return FamilyPosterior.from_moments(
-            self.features,
-            self.kernel,
-            self.noise_variance,
-            self.mean,
-            self.moments,
-            domain,
-            num_threads,
-        )
 
 
 _ROUNDS, _LEARNED_ROUNDS = 3, 8
@@ -149,7 +116,7 @@ class FamilyFitter:
         self._lost = 0.0
         self._num_evaluations = 0
 
-    def fit(self, starts: list[Start]) -> FamilyFit:
+    def fit(self, starts: list[Start]) -> Fit:
         """Return the fit from the best of some starting values."""
         num_dims, kernel = len(self.width), starts[0].kernel
         for_kernel(self.family, kernel, num_dims).check(kernel, num_dims)
@@ -347,7 +314,7 @@ class FamilyFitter:
 
     # ------------------------------------------------------------------ the end
 
-    def _finish(self, placement: _Placement, best: Start) -> FamilyFit:
+    def _finish(self, placement: _Placement, best: Start) -> Fit:
         source = self._source(placement, best.kernel)
         objective = FamilyObjective(source)
         moments = source.moments(objective.vector(best)[:-1])
@@ -383,11 +350,12 @@ class FamilyFitter:
             replaces_prior=not features.projects,
         )
         share = moments.residual_trace / (source.count * prior_variance(best.kernel))
-        return FamilyFit(
+        return Fit(
             kernel=best.kernel,
             noise_variance=noise,
             features=features,
-            moments=moments,
+            num_features=features.num_features,
+            period=features.lattice.period if isinstance(features, SeriesFeatures) else None,
             elbo=elbo,
             tightened=tightened,
             upper=upper,
@@ -404,7 +372,9 @@ class FamilyFitter:
             converged=self._converged,
             num_evaluations=self._num_evaluations,
             rows=moments.rows,
-            mean=self.mean,
+            posterior=partial(
+                FamilyPosterior.from_moments, features, best.kernel, noise, self.mean, moments
+            ),
         )
 
     def _wrap_error(self, features: Features, kernel: Kernel) -> float:

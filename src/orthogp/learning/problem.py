@@ -1,21 +1,23 @@
-"""What a fit is told: its settings, and the hyperparameters to start from.
-
-What a fit gives, whatever the features.
-"""
+"""What every fit is told, and what it gives."""
 
 from __future__ import annotations
 
 import time
-from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from orthogp.features import Features
 from orthogp.inference.bounds import Bound, Certificate
 from orthogp.inference.domain import Domain
+from orthogp.inference.parameters import Start
 from orthogp.inference.predictive import PredictivePosterior
 from orthogp.kernels import Kernel
+
+__all__ = ["MAX_FEATURES", "Fit", "FitSettings", "Start"]
 
 #: The most features that the dense solver takes by default: about a second per stage.
 MAX_FEATURES = 2000
@@ -73,21 +75,6 @@ class FitSettings:
 
 
 @dataclass(frozen=True)
-class Start:
-    """Hyperparameters to start from.
-
-    Starts of the same `shape` differ in variances only, so that the same features suit them.
-    `rows` counts those that a start was learned from, if it was.
-    """
-
-    kernel: Kernel
-    noise_variance: float
-    shape: int = 0
-    from_user: bool = False
-    rows: float = 0.0
-
-
-@dataclass(frozen=True)
 class Fit:
     """A fitted model, in the units of the statistics' targets.
 
@@ -96,6 +83,21 @@ class Fit:
     elbo, tightened, upper : Bound
         Titsias' lower bound, that of the posterior which predicts, the tightened one, and the
         upper bound.
+    rows : float
+        The number of Gaussian factors, as in `Moments`.
+    posterior : callable
+        Returns the posterior over a domain, for a number of threads.
+    num_features : int
+        The number of features; of rows, if these are kept.
+    features : Features or None
+        `None` if the rows are kept.
+    period : (d,), tuple of them, or None
+        The period of the prior, or of each component's prior, if it has one.
+    check : Check, optional
+        What twice as many neighbours would change, if predictions look at the nearest rows.
+    standard_errors : (p,), optional
+        Of the logarithms of the learned parameters, the noise variance's last, by a sample of
+        terms, if learning took a sample.
     """
 
     kernel: Kernel
@@ -108,17 +110,9 @@ class Fit:
     converged: bool
     num_evaluations: int
     rows: float
-
-    @property
-    @abstractmethod
-    def period(self) -> NDArray[np.float64] | None:
-        """The period of the prior, or `None` if it has none."""
-
-    @property
-    @abstractmethod
-    def num_features(self) -> int:
-        """The number of features."""
-
-    @abstractmethod
-    def posterior(self, domain: Domain, num_threads: int) -> PredictivePosterior:
-        """Return the posterior over a domain."""
+    posterior: Callable[[Domain, int], PredictivePosterior]
+    num_features: int
+    features: Features | None = None
+    period: Any = None
+    check: Any = None
+    standard_errors: NDArray[np.float64] | None = None

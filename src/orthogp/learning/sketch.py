@@ -24,6 +24,8 @@ from orthogp.features import MeanPrior
 from orthogp.inference import Domain
 from orthogp.kernels import Categorical, Kernel
 from orthogp.kernels.additive import Term
+from orthogp.learning.layout import Layout
+from orthogp.learning.problem import FitSettings
 from orthogp.learning.wrapping import required_period
 from orthogp.statistics import (
     AdditiveStatistics,
@@ -151,6 +153,10 @@ class Sketch:
     def width(self) -> NDArray[np.float64]:
         """The extent in each column, (d,)."""
         return widths(self.extent)
+
+    def layout(self, settings: FitSettings) -> Layout:
+        """Return the lattices that features are chosen from."""
+        return Layout(self.statistics.components, self.width, settings.wrap_tolerance)
 
     def updated(self, rows: Rows, sign: int, num_threads: int) -> Self:
         """Return the sketch with rows added (sign 1) or taken out (sign −1)."""
@@ -400,6 +406,17 @@ class AdditiveSketch(Sketch):
         statistics = _term_sums(components, rows, num_rows, prior, shift, num_threads)
         factors = tuple(tuple(axis.factors for axis in own) for own in axes)
         return cls(statistics, extent, prior, shift, terms, factors, repeats)
+
+    def layout(self, settings: FitSettings) -> Layout:
+        """Return the lattices that features are chosen from."""
+        return Layout(
+            self.statistics.components,
+            self.width,
+            settings.wrap_tolerance,
+            own_periods=tuple(term.periods for term in self.terms),
+            factors=self.factors,
+            called=settings.columns,
+        )
 
     def updated(self, rows: Rows, sign: int, num_threads: int) -> Self:
         """Return the sketch with rows added (sign 1) or taken out (sign −1)."""

@@ -18,7 +18,7 @@ from orthogp.inference.parameters import (
     with_lengthscale_per_column,
 )
 from orthogp.kernels import Cyclic, Kernel, On, QuasiPeriodic, RationalQuadratic, Sum
-from orthogp.kernels.additive import term_kernels
+from orthogp.kernels.additive import component_kernels
 from orthogp.learning.problem import Start
 from orthogp.statistics import AdditiveStatistics, FourierStatistics
 
@@ -146,12 +146,11 @@ def additive_starts(
     the kernel fixes stays.
     """
     shares = NOISE_SHARES if noise_variance is None else (noise_variance,)
+    kernels = component_kernels(kernel, [own.columns for own in statistics.components])
     starts = []
     for shape, fraction in enumerate(FRACTIONS, start=_FIRST_SHAPE):
         terms = []
-        for j, (own, component) in enumerate(
-            zip(term_kernels(kernel), statistics.components, strict=True)
-        ):
+        for j, (own, component) in enumerate(zip(kernels, statistics.components, strict=True)):
             columns = list(component.columns)
             shaped = _shaped(own, fraction * width[columns], statistics, j)
             terms.append(On(shaped, component.columns))

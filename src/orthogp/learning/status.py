@@ -1,7 +1,4 @@
-"""How a fit ended, in words that say what to do.
-
-How the fit of an additive model ended, in words that say what to do.
-"""
+"""How a fit ended, in words that say what to do."""
 
 from __future__ import annotations
 
@@ -28,6 +25,8 @@ class Ending(NamedTuple):
     longest_period: bool
     noise_at_floor: bool
     wrap_tolerance: float
+    #: Whether all columns act jointly; else each name at a limit comes with its component.
+    joint: bool = True
 
 
 def describe(ending: Ending) -> str:
@@ -37,6 +36,20 @@ def describe(ending: Ending) -> str:
         sentences.append(
             "Learning stopped before it settled: the hyperparameters may still move a little."
         )
+    if ending.joint:
+        sentences += _joint_limits(ending)
+    else:
+        sentences += describe_limits(ending.at_limit)
+    if ending.noise_at_floor:
+        sentences.append("The noise variance ended at the smallest that double precision resolves.")
+    error = ending.certificate.wrap_error
+    if ending.joint and error > 1.05 * ending.wrap_tolerance:
+        sentences.append(of_short_period(error))
+    return " ".join(sentences)
+
+
+def _joint_limits(ending: Ending) -> list[str]:
+    sentences = []
     lengthscales = [name for name in ending.at_limit if name.startswith("lengthscale")]
     others = [name for name in ending.at_limit if name not in lengthscales]
     if lengthscales and ending.longest_period:
@@ -48,12 +61,7 @@ def describe(ending: Ending) -> str:
         sentences.append(
             f"The {' and '.join(others)} ended at a limit: the data ask for a simpler kernel."
         )
-    if ending.noise_at_floor:
-        sentences.append("The noise variance ended at the smallest that double precision resolves.")
-    error = ending.certificate.wrap_error
-    if error > 1.05 * ending.wrap_tolerance:
-        sentences.append(of_short_period(error))
-    return " ".join(sentences)
+    return sentences
 
 
 def of_short_period(error: float) -> str:
@@ -118,6 +126,7 @@ def _more_nodes(certificate: Certificate) -> int:
 
 def _certificate(ending: Ending) -> str:
     m, gap = ending.num_features, f"{ending.certificate.gap:.3g} nats"
+    smoother = "a smoother kernel" if ending.joint else "smoother kernels"
     if ending.certificate.holds:
         return f"The certificate holds with {m} features."
     if ending.as_asked:
@@ -130,34 +139,18 @@ def _certificate(ending: Ending) -> str:
     if ending.wanted_features <= m:
         return (
             f"{m} features leave a gap of {gap}, from frequencies beyond the statistics' lattice: "
-            "a certificate takes a smoother kernel."
+            f"a certificate takes {smoother}."
         )
     wanted, available = ending.wanted_features, ending.available_features
     amount = f"more than {available}" if wanted > available else f"about {wanted}"
     return (
         f"{m} features leave a gap of {gap}: a certificate would take {amount}, by a larger "
-        "max_features or a smoother kernel."
+        f"max_features or {smoother}."
     )
 
 
+# The most components that a sentence lists.
 _MOST_LISTED = 5
-
-
-class AdditiveEnding(NamedTuple):
-    """All that the status sentences depend on."""
-
-    certificate: Certificate
-    num_features: int
-    #: How many features a certificate would take, and how many the sums hold.
-    wanted_features: int
-    available_features: int
-    #: Whether the user set the number of features.
-    as_asked: bool
-    late: bool
-    converged: bool
-    #: Parameters that ended at a limit, each with its component.
-    at_limit: tuple[str, ...]
-    noise_at_floor: bool
 
 
 def component_label(
@@ -169,41 +162,6 @@ def component_label(
         return " × ".join(map(str, own))
     plural = "s" if len(own) > 1 else ""
     return f"column{plural} {', '.join(map(str, own))}"
-
-
-def describe_additive(ending: AdditiveEnding) -> str:
-    """Return one sentence for the certificate, and one for everything a user should look at."""
-    m, certificate = ending.num_features, ending.certificate
-    gap = f"{certificate.gap:.3g} nats"
-    if certificate.holds:
-        sentences = [f"The certificate holds with {m} features."]
-    elif ending.as_asked:
-        sentences = [
-            f"The {m} features asked for leave a gap of {gap}: use more, or "
-            'num_features="auto", for a smaller one.'
-        ]
-    elif ending.wanted_features > m:
-        wanted, available = ending.wanted_features, ending.available_features
-        amount = f"more than {available}" if wanted > available else f"about {wanted}"
-        sentences = [
-            f"{m} features leave a gap of {gap}: a certificate would take {amount}, by a larger "
-            "max_features or smoother kernels."
-        ]
-    else:
-        sentences = [
-            f"{m} features leave a gap of {gap}, from frequencies beyond the sums: a certificate "
-            "takes smoother kernels."
-        ]
-    if ending.late:
-        sentences.append("The time ran out: raise max_seconds to go on.")
-    elif not ending.converged:
-        sentences.append(
-            "Learning stopped before it settled: the hyperparameters may still move a little."
-        )
-    sentences += describe_limits(ending.at_limit)
-    if ending.noise_at_floor:
-        sentences.append("The noise variance ended at the smallest that double precision resolves.")
-    return " ".join(sentences)
 
 
 def describe_limits(at_limit: tuple[str, ...]) -> list[str]:

@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 from orthogp.exact.merged_rows import MergedRows
 from orthogp.features.lattice import MeanPrior
 from orthogp.inference.bounds import Bound, Certificate
-from orthogp.inference.domain import Domain
 from orthogp.inference.parameters import Slot, learned_slots, pack, unpack
 from orthogp.kernels import Kernel
 from orthogp.kernels.stationary import Radial
@@ -81,39 +80,6 @@ class Check(NamedTuple):
     sd_change: float
 
 
-@dataclass(frozen=True)
-class NeighbourFit(Fit):
-    """A model of nearest-neighbour conditionals.
-
-    Attributes
-    ----------
-    standard_errors : (p,)
-        Of the logarithms of the learned parameters, the noise variance's last, by the sample of
-        terms.
-    num_terms : int
-        Terms that the last stage learned from.
-    """
-
-    neighbours: NeighbourPosterior
-    check: Check
-    standard_errors: Array
-    num_terms: int
-
-    @property
-    def period(self) -> None:
-        """None: the prior is the kernel's own."""
-        return
-
-    @property
-    def num_features(self) -> int:
-        """The number of rows: each has an innovation."""
-        return self.neighbours.num_rows
-
-    def posterior(self, domain: Domain, num_threads: int) -> NeighbourPosterior:
-        """Return the posterior; it covers every domain."""
-        return self.neighbours
-
-
 class NeighbourFitter:
     """Fits nearest-neighbour conditionals to standardised targets.
 
@@ -158,14 +124,14 @@ class NeighbourFitter:
 
     # ------------------------------------------------------------------ learning
 
-    def fit(self, starts: list[Start]) -> NeighbourFit:
+    def fit(self, starts: list[Start]) -> Fit:
         """Return the fit from the best of some starting values."""
         try:
             return self._fit(starts)
         finally:
             self._progress.done()
 
-    def _fit(self, starts: list[Start]) -> NeighbourFit:
+    def _fit(self, starts: list[Start]) -> Fit:
         best, errors, converged, evaluations, num_terms = starts[0], np.empty(0), True, 0, 0
         if self._settings.learn:
             learned = self.learn(starts)
@@ -176,7 +142,7 @@ class NeighbourFitter:
         posterior = self.posterior(best)
         posterior, check = self._checked(posterior)
         bound = Bound(data_fit=value, complexity=0.0, trace=0.0)
-        return NeighbourFit(
+        return Fit(
             kernel=best.kernel,
             noise_variance=best.noise_variance,
             elbo=bound,
@@ -187,10 +153,10 @@ class NeighbourFitter:
             converged=converged,
             num_evaluations=evaluations,
             rows=len(self._X) + self._rows.surplus,
-            neighbours=posterior,
+            posterior=lambda domain, num_threads: posterior,
+            num_features=posterior.num_rows,
             check=check,
             standard_errors=errors,
-            num_terms=num_terms,
         )
 
     def learn(self, starts: list[Start]) -> _Learned:

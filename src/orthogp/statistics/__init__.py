@@ -1,8 +1,8 @@
 """One pass over the data: sums on a frequency lattice."""
 
 from orthogp.statistics.fourier import FourierStatistics, RealSums
-from orthogp.statistics.lattice import FrequencyLattice
-from orthogp.statistics.sums import AdditiveStatistics, ComponentLattice
+from orthogp.statistics.lattice import ComponentLattice, FrequencyLattice
+from orthogp.statistics.sums import AdditiveStatistics, Statistics
 
 __all__ = [
     "AdditiveStatistics",
@@ -10,4 +10,5 @@ __all__ = [
     "FourierStatistics",
     "FrequencyLattice",
     "RealSums",
+    "Statistics",
 ]

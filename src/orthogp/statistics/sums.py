@@ -17,14 +17,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, pairwise
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from orthogp.errors import InputError, LatticeMismatchError
 from orthogp.statistics.fourier import FourierStatistics, RealSums, check_statistics_rows
-from orthogp.statistics.lattice import MAX_DIMS, FrequencyLattice
+from orthogp.statistics.lattice import MAX_DIMS, ComponentLattice, FrequencyLattice
 from orthogp.statistics.nufft import TOLERANCE, ColumnSums, PairSums, chunks, column_sizes
 from orthogp.statistics.stored import StoredStatistics
 
@@ -38,45 +38,6 @@ _PRODUCT_ROWS = 2**12
 # each of its modes (rough figures: they only decide which way is taken).
 _WAVE_SECONDS, _PRODUCT_SECONDS = 5e-9, 6e-11
 _ROW_SECONDS, _MODE_SECONDS = {2: 3e-7, 3: 1.5e-6}, 2e-7
-
-
-class ComponentLattice(NamedTuple):
-    """Where a component is summed.
-
-    Attributes
-    ----------
-    columns : tuple of int
-        The columns of X that it acts on.
-    lattice : FrequencyLattice
-        Up to whose extent its own sums are kept.
-    indices : (s, d)
-        A half set, index zero first, for which the sums with other components are kept too.
-    """
-
-    columns: tuple[int, ...]
-    lattice: FrequencyLattice
-    indices: NDArray[np.int64]
-
-    @property
-    def reach(self) -> NDArray[np.int64]:
-        """The largest kept index along each column, (d,)."""
-        return np.abs(self.indices).max(axis=0)
-
-    def design(self, X: NDArray) -> NDArray[np.float64]:
-        """Return the cosines, then the sines, at all kept indices but zero, (n, 2s−2)."""
-        inputs = np.asarray(X[:, list(self.columns)], dtype=np.float64) - self.lattice.centre
-        phases = inputs @ (self.indices[1:] * self.lattice.spacing).T
-        return np.concatenate([np.cos(phases), np.sin(phases)], axis=1)
-
-    def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, ComponentLattice)
-            and self.columns == other.columns
-            and self.lattice == other.lattice
-            and np.array_equal(self.indices, other.indices)
-        )
-
-    __hash__ = None  # type: ignore[assignment]
 
 
 def cross_sums(
@@ -475,6 +436,10 @@ class AdditiveStatistics(StoredStatistics):
                     sums -= self.cross[j, i][:, at] @ waves[i]
             result.append(sums)
         return result
+
+
+#: The sums of one model: of its only component, or of several and their pairs.
+Statistics = FourierStatistics | AdditiveStatistics
 
 
 @dataclass(frozen=True)
