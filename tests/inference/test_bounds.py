@@ -27,7 +27,9 @@ from orthogp.inference.residual import (
     unseen_modes,
 )
 from orthogp.kernels import RBF, Kernel, Matern32
+from orthogp.learning.layout import Layout
 from orthogp.learning.wrapping import wrap_error
+from orthogp.statistics import ComponentLattice
 from tests import oracles
 from tests.oracles import Array
 from tests.problems import (

@@ -32,13 +32,13 @@ class LabelLayout:
     ----------
     layout : Layout
         The finest lattices.
-    sums : Statistics
-        Of the rows, on these lattices.
+    sums : Statistics or None
+        Of the rows, on these lattices; not needed for a joint model.
     mean : MeanPrior
     """
 
     layout: Layout
-    sums: Statistics
+    sums: Statistics | None
     mean: MeanPrior
 
     @property

@@ -39,15 +39,16 @@ class SiteModel:
     Attributes
     ----------
     features : LatticeFeatures
-    sums : Statistics
+    sums : Statistics, optional
         Of the rows, each counted as often as its weight says, on lattices of which the features'
-        are decimations: components are centred over the rows, not over sites.
+        are decimations: several components are centred over the
+        rows, not over sites.
     own_periods : tuple of tuples, optional
         The period that each of several components has along each of its columns, if any.
     """
 
     features: LatticeFeatures
-    sums: Statistics
+    sums: Statistics | None = None
     own_periods: OwnPeriods | None = None
 
     @property
