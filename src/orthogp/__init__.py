@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     )
     from orthogp.estimators import GPRegressor
     from orthogp.gap_tuning import GapTuning, mirrored_gaps, tune_for_gaps
-    from orthogp.inference.stochastic_fit import TrainingSettings
+    from orthogp.inference.training_state import TrainingSettings
     from orthogp.row_gaps import RowGaps
     from orthogp.statistics import FourierStatistics, FrequencyLattice
     from orthogp.stochastic import StochasticGPRegressor
@@ -70,7 +70,7 @@ _HOMES = {
     "GapTuning": "gap_tuning",
     "RowGaps": "row_gaps",
     "StochasticGPRegressor": "stochastic",
-    "TrainingSettings": "inference.stochastic_fit",
+    "TrainingSettings": "inference.training_state",
     "keep_compiled": "compiled",
     "mirrored_gaps": "gap_tuning",
     "tune_for_gaps": "gap_tuning",

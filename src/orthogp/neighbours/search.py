@@ -8,12 +8,14 @@ tried out on a few queries.
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial import KDTree
-from sklearn.neighbors import NearestNeighbors
+
+if TYPE_CHECKING:
+    from sklearn.neighbors import NearestNeighbors
 
 Array = NDArray[np.float64]
 Indices = NDArray[np.int64]
@@ -60,6 +62,9 @@ class NearestRows:
         return np.asarray(distances), np.asarray(indices)
 
     def _try_out(self, points: Array, count: int) -> None:
+        # Imported where it is used: it takes a tenth of a second.
+        from sklearn.neighbors import NearestNeighbors
+
         brute = NearestNeighbors(algorithm="brute").fit(self._X)
         # As many points as fill its blocks; a tree takes them one by one.
         repeated = np.tile(points, (6, 1))
