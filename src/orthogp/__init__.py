@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     )
     from orthogp.gaps.drift import DriftRegressor, RowGaps
     from orthogp.gaps.tuning import GapTuning, mirrored_gaps, tune_for_gaps
-    from orthogp.inference.stochastic_fit import TrainingSettings
+    from orthogp.inference.training_state import TrainingSettings
     from orthogp.precision import keep_compiled
     from orthogp.regressor import GPRegressor
     from orthogp.statistics import FourierStatistics, FrequencyLattice
@@ -69,7 +69,7 @@ _HOMES = {
     "GapTuning": "gaps.tuning",
     "RowGaps": "gaps.drift",
     "StochasticGPRegressor": "stochastic",
-    "TrainingSettings": "inference.stochastic_fit",
+    "TrainingSettings": "inference.training_state",
     "keep_compiled": "precision",
     "mirrored_gaps": "gaps.tuning",
     "tune_for_gaps": "gaps.tuning",

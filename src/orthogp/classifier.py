@@ -24,8 +24,8 @@ from orthogp.classifier_report import summarise_classifier
 from orthogp.display import DisplayMixin
 from orthogp.errors import InputError, KernelError, OutOfDomainWarning, check_finite
 from orthogp.inference import Domain
-from orthogp.inference.stochastic_fit import TrainingSettings
 from orthogp.inference.threads import one_thread
+from orthogp.inference.training_state import TrainingSettings
 from orthogp.kernels import Kernel
 from orthogp.learning.problem import FitSettings
 from orthogp.learning.sketch import Rows

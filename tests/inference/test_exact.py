@@ -175,6 +175,25 @@ def test_rows_of_equal_inputs_are_those_of_dense_algebra(repeats: bool) -> None:
     assert_gradient(objective)
 
 
+@pytest.mark.parametrize("repeats", [True, False])
+def test_predictions_at_fitted_rows_are_those_anywhere(
+    repeats: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(3)
+    X = np.round(rng.uniform(0, 2, (40, 1)), 1)
+    y, weights = rng.standard_normal((40, 2)), rng.integers(1, 4, 40).astype(float)
+    exact = ExactPosterior(
+        RBF(1.3, 0.5), NOISE, mean_prior("linear", 1), X, y, weights, repeats=repeats
+    )
+    expected = exact.predict(X), exact.predict(X + 0.01)
+    np.testing.assert_array_equal(exact.predict_rows(X + 0.01).mean, expected[1].mean)
+    # Not by predicting anywhere.
+    monkeypatch.delattr(ExactPosterior, "predict")
+    found = exact.predict_rows(X)
+    np.testing.assert_allclose(found.mean, expected[0].mean, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(found.variance, expected[0].variance, rtol=1e-9)
+
+
 def test_prediction_does_not_depend_on_how_many_rows_are_asked_for() -> None:
     rows = make_rows(8, 10, 1)
     exact = ExactPosterior(RBF(1.3, 0.5), NOISE, NO_MEAN, rows.X, rows.y)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from orthogp.exact.process import ExactPosterior
 from orthogp.fields.posterior import MOST_JOINT, IterativePosterior
 from orthogp.inference.family_posterior import FamilyPosterior
 from orthogp.neighbours.posterior import NeighbourPosterior
@@ -79,7 +80,8 @@ def leave_one_out(
         return LeaveOneOut(
             (y - model.target_offset_) / model.target_scale_ - mean, variance + noise
         )
-    prediction = posterior.predict(X)
+    exact = isinstance(posterior, ExactPosterior)
+    prediction = posterior.predict_rows(X) if exact else posterior.predict(X)
     if isinstance(posterior, IterativePosterior) and len(X) <= _solved_rows(posterior):
         prediction = prediction._replace(variance=np.diag(posterior.covariance(X)))
     noise = posterior.noise_variance

@@ -14,9 +14,10 @@ squares of all pairs are then one product of matrices, with W_jd = 1/ℓ_jd² fo
 
     S = W T,      T_dp = τ_pd²,      ∂k_p/∂log ℓ_jd = −2 W_jd T_dp ∂k_p/∂s_j
 
-and what is compiled is a function of a few numbers s_j, whatever the number of columns. Dear
-primitives are interpolated (`profile_tables.py`) and enter by their values, those of other kinds
-take the lags themselves.
+and k is a function of a few numbers s_j, whatever the number of columns: by NumPy where derivatives
+have a closed form (`closed_forms.py`), compiled where they are JAX's. Dear primitives are
+interpolated (`profile_tables.py`) and enter by their values, those of other kinds take the lags
+themselves.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from numpy.typing import NDArray
 from scipy.interpolate import CubicHermiteSpline, CubicSpline, PPoly
 
 from orthogp.errors import KernelError
+from orthogp.exact.closed_forms import ClosedForm
 from orthogp.inference.parameters import Slot, learned_slots, unpack
 from orthogp.inference.threads import in_threads
 from orthogp.kernels import Cyclic, Kernel, On, Sum
@@ -424,6 +426,8 @@ class PairKernel:
         tabulated = [own.places for own in self.numbers if own.table is not None]
         #: Where the vector holds all that is not stretched.
         self.others = np.concatenate([self.compiled, *tabulated])
+        #: Serves in place of what is compiled, if there is one.
+        self.closed = ClosedForm.of(kernel, spans)
         self.arrays, self.form = split(kernel.with_primitives(iter(template)))
         named = [column for _, dims in kernel.primitives() for column in dims or ()]
         self.width = num_dims if self.needs_lags else 1 + max(named, default=0)
@@ -455,6 +459,8 @@ class PairKernel:
         q, m = (len(self.others), len(function.W)) if derivatives else (0, 0)
         found = Covariances(np.empty(count), np.empty((q, count)), np.empty((m, count)))
         block = _FEW_PAIRS if count <= _FEW_PAIRS else _BLOCK
+        if self.closed is not None:
+            block = _MANY_PAIRS
 
         def evaluate_part(part: slice) -> None:
             squares = function.squares(squares_of_lags(part)) if self.num_squares else None
@@ -497,9 +503,12 @@ class PairKernel:
         T : (d, c)
             Squares of lags, of up to a block of pairs.
         """
+        squares = self.inverse_squares(vector) @ T
+        if self.closed is not None:
+            return self.closed.second(vector, squares)
         block = _FEW_PAIRS if T.shape[1] <= _FEW_PAIRS else _BLOCK
         numbers = np.zeros((len(self.numbers), block))
-        numbers[:, : T.shape[1]] = self.inverse_squares(vector) @ T
+        numbers[:, : T.shape[1]] = squares
         parameters = np.ascontiguousarray(vector[self.compiled])
         found = second_derivatives(
             self.form, self.compiled_slots, self.arrays, parameters, numbers, self.width
@@ -562,13 +571,14 @@ class PairFunction:
 
     def __init__(self, kernel: PairKernel, vector: NDArray[np.float64]) -> None:
         self._kernel = kernel
+        self._vector = vector
         self.W = kernel.inverse_squares(vector)
         self._parameters = np.ascontiguousarray(vector[kernel.compiled])
         self._tables = [
             None if own.table is None else own.table.interpolated(vector[own.places])
             for own in kernel.numbers
         ]
-        self._summed = _profiles(kernel.kernel_at(vector))
+        self._summed = _profiles(kernel.kernel_at(vector)) if kernel.closed is None else None
 
     def squares(self, T: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return what the primitives are functions of, (k, c), given squares of lags (d, c)."""
@@ -581,8 +591,13 @@ class PairFunction:
     ) -> NDArray[np.float64]:
         """Return k at c pairs, given squares (k, c), which are overwritten, and lags."""
         count = squares.shape[1] if lags is None else lags.shape[1]
+        closed = self._kernel.closed
+        # In parts that stay in a cache.
+        if closed is not None:
+            for part in chunks(count, _MANY_PAIRS):
+                squares[0, part] = closed.values(self._vector, squares[:, part])
+            return squares[0]
         if self._summed is not None:
-            # In parts that stay in a cache.
             for part in chunks(count, _MANY_PAIRS):
                 total = self._summed[0](squares[0, part])
                 for profile, square in zip(self._summed[1:], squares[1:], strict=True):
@@ -614,9 +629,11 @@ class PairFunction:
         lags : (d, c), optional
             If the kernel needs them.
         size : int
-            At least c; entries beyond c mean nothing.
+            At least c; entries beyond c mean nothing, and need not be there.
         """
         kernel = self._kernel
+        if kernel.closed is not None and squares is not None and derivatives:
+            return Covariances(*kernel.closed.derivatives(self._vector, squares))
         numbers = _padded(np.empty((0, size)) if squares is None else squares, size)
         slopes = []
         for j, table in enumerate(self._tables):

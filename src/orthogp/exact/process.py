@@ -55,6 +55,7 @@ from orthogp.inference.bounds import factorise_in_place, unwhiten, whiten
 from orthogp.inference.parameters import overflows, pack, unpack
 from orthogp.inference.posterior import check_boxes
 from orthogp.inference.predictive import Gaussian, PredictivePosterior
+from orthogp.inference.threads import one_thread
 from orthogp.kernels import Kernel
 from orthogp.learning.ascent import Evaluation
 from orthogp.precision import AnyArray, in_double
@@ -161,7 +162,7 @@ def _slopes(kernel: Kernel, lags: Float[AnyArray, "n d"], dim: int) -> Float[Any
     return jax.vmap(lambda lag: jax.grad(kernel.k)(lag)[dim])(jnp.asarray(lags))
 
 
-(potri,) = get_lapack_funcs(("potri",), dtype=np.float64)
+potri, trtri = get_lapack_funcs(("potri", "trtri"), dtype=np.float64)
 (syrk,) = get_blas_funcs(("syrk",), dtype=np.float64)
 
 # Rows that predictions are made for at once, which bounds memory.
@@ -254,6 +255,28 @@ class ExactPosterior(PredictivePosterior):
             # Less is lost in rounding.
             variances.append(np.maximum(prior - explained, np.finfo(np.float64).eps * prior))
         return Gaussian(np.concatenate(means), np.concatenate(variances))
+
+    def predict_rows(self, X: NDArray) -> Gaussian:
+        """Return mean and variance of f at rows that were fitted.
+
+        For most of the rows it takes a third of what `predict` does: with the rows' targets y,
+
+            mean = y − σ²α/w,      variance = (1 − (B⁻¹)_nn) σ²/w
+        """
+        X = as_rows(X)
+        places = {row.tobytes(): n for n, row in enumerate(self._data.X)}
+        found = [places.get(row.tobytes()) for row in np.ascontiguousarray(X)]
+        if None in found or 3 * len(found) < len(places):
+            return self.predict(X)
+        with one_thread():
+            inverse = trtri(self._solution.chol, lower=1)[0]
+        kept = np.einsum("mn,mn->n", inverse, inverse)
+        noise = self.noise_variance / self._data.weights
+        mean = self._data.y - noise[:, None] * self._alpha
+        # Less is lost in rounding.
+        variance = noise * np.maximum(1 - kept, np.finfo(np.float64).eps)
+        rows = np.array(found, dtype=np.int64)
+        return Gaussian(mean[rows], variance[rows])
 
     def covariance(self, X: NDArray) -> NDArray[np.float64]:
         """Return the covariance of f between the rows of X, (n, n)."""

@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.signal import lombscargle
 
 from orthogp.features.base import as_rows
 from orthogp.inference.parameters import ANGLE, with_lengthscale_per_column
@@ -206,6 +205,9 @@ def strongest_periods(
     x: NDArray[np.float64], targets: NDArray[np.float64]
 ) -> list[tuple[float, float]]:
     """Return the periods of the highest peaks of the targets' periodogram, with their power."""
+    # Imported where it is used, and few kernels have periods: it takes a while.
+    from scipy.signal import lombscargle
+
     width = float(np.ptp(x))
     different = len(np.unique(x))
     if width == 0 or different < 8:

@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.signal import fftconvolve
 
 from orthogp.features import Lattice, MeanPrior
 from orthogp.features.base import prior_variance
@@ -156,7 +155,7 @@ def residual_sums(
         series = box.function(indices, waves[:, j].real, -waves[:, j].imag)
         # Σ_n w_n f(x_n) e^{iω_t·x_n} = Σ_s f_s point_sums[t + s], a correlation.
         flipped = np.flip(series)
-        sums[j] -= fftconvolve(statistics.point_sums, flipped, mode="valid")
+        sums[j] -= _convolved(statistics.point_sums, flipped)
         if len(slopes):
             sums[j] -= np.tensordot(slopes[:, j], statistics.covariate_sums, axes=(0, 0))
     return sums
@@ -178,7 +177,7 @@ def residual_norm(
     positions = box.linear(indices)
     flat[box.middle + positions] = masses
     flat[box.middle - positions] = masses
-    row_sums = fftconvolve(np.abs(statistics.point_sums), flat.reshape(box.shape), mode="valid")
+    row_sums = _convolved(np.abs(statistics.point_sums), flat.reshape(box.shape))
     return float(row_sums.ravel()[box.middle + positions].max())
 
 
@@ -193,6 +192,14 @@ def unseen_modes(
     masses = lattice_masses(kernel, lattice, indices) if len(indices) else np.empty(0)
     residual = residual_mass(kernel, features.masses(kernel))
     return indices, masses, max(residual - 2 * masses.sum(), 0.0)
+
+
+def _convolved(a: NDArray, b: NDArray) -> NDArray:
+    """Return the convolution of two arrays, where the smaller lies within the larger."""
+    # Imported where it is used: most of SciPy comes with it.
+    from scipy.signal import fftconvolve
+
+    return fftconvolve(a, b, mode="valid")
 
 
 def _additive_bound(

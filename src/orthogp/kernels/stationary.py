@@ -131,6 +131,16 @@ class Radial(Kernel):
         derivative: they are faster.
         """
 
+    def correlations(
+        self, square: NDArray[np.float64], order: int
+    ) -> list[NDArray[np.float64]] | None:
+        """Return k/v and its first derivatives in r², `order` of them (up to two), (n,) each.
+
+        `None` if there is no closed form: derivatives are then compiled. A derivative that is
+        infinite at zero counts as zero there, since all it is multiplied by vanishes.
+        """
+        return None
+
     def lengthscale_places(self, num_dims: int) -> NDArray[np.int64]:
         """Return which of its lengthscales each column has, (d,)."""
         several = np.size(self.parameters()["lengthscale"]) > 1
@@ -150,6 +160,11 @@ class RBF(Radial):
     def at_square(self, square: Float[AnyArray, ""]) -> Float[AnyArray, ""]:
         """Return v exp(−½ r²)."""
         return self.variance * functions_for(square).exp(-0.5 * square)
+
+    def correlations(self, square: NDArray[np.float64], order: int) -> list[NDArray[np.float64]]:
+        """Return ρ = exp(−½ r²), −ρ/2 and ρ/4."""
+        bell = np.exp(-0.5 * square)
+        return [bell, -0.5 * bell, 0.25 * bell][: order + 1]
 
     def spectral_density(self, omega: Float[AnyArray, " d"]) -> Float[AnyArray, ""]:
         """Return v ∏ℓ_d (2π)^{−D/2} exp(−½ Σ ℓ_d² ω_d²)."""
@@ -181,6 +196,8 @@ class RBF(Radial):
 # Rough kernels are used with many features, where the period may be not much longer than a
 # lengthscale, and all but the last digits of k(0) need so many images.
 MANY_IMAGES = {1: 16, 2: 8, 3: 4}
+# The smallest power of a lag, in lengthscales, that anything is divided by.
+_LEAST_DENOMINATOR = 1e-290
 
 
 class Matern(Radial):
@@ -225,6 +242,12 @@ def _root(square: Float[AnyArray, ""]) -> Float[AnyArray, ""]:
     return jnp.where(square > 0, jnp.sqrt(safe), 0.0)
 
 
+def _ratio(numerator: NDArray[np.float64], denominator: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the ratio, zero where the denominator is zero but for rounding."""
+    there = denominator > _LEAST_DENOMINATOR
+    return np.divide(numerator, denominator, out=np.zeros_like(numerator), where=there)
+
+
 class _HalfIntegerMatern(Radial):
     """A Matérn kernel of fixed half-integer smoothness, with its elementary covariance."""
 
@@ -257,6 +280,17 @@ class Matern12(_HalfIntegerMatern):
         """Return v e^{−z}, z = r."""
         return self.variance * functions_for(square).exp(-_root(2 * self.nu * square))
 
+    def correlations(self, square: NDArray[np.float64], order: int) -> list[NDArray[np.float64]]:
+        """Return e^{−z}, −e^{−z}/2z and (1 + z) e^{−z}/4z³."""
+        z = np.sqrt(square)
+        decay = np.exp(-z)
+        found = [decay]
+        if order > 0:
+            found.append(_ratio(-0.5 * decay, z))
+        if order > 1:
+            found.append(_ratio(0.25 * (1 + z) * decay, z**3))
+        return found
+
 
 class Matern32(_HalfIntegerMatern):
     """The Matérn-3/2 kernel: paths with one derivative."""
@@ -268,6 +302,17 @@ class Matern32(_HalfIntegerMatern):
         z = _root(2 * self.nu * square)
         return self.variance * (1 + z) * functions_for(square).exp(-z)
 
+    def correlations(self, square: NDArray[np.float64], order: int) -> list[NDArray[np.float64]]:
+        """Return (1 + z) e^{−z}, −3/2 e^{−z} and 9/4 e^{−z}/z."""
+        z = np.sqrt(3 * square)
+        decay = np.exp(-z)
+        found = [(1 + z) * decay]
+        if order > 0:
+            found.append(-1.5 * decay)
+        if order > 1:
+            found.append(_ratio(2.25 * decay, z))
+        return found
+
 
 class Matern52(_HalfIntegerMatern):
     """The Matérn-5/2 kernel: paths with two derivatives."""
@@ -278,6 +323,18 @@ class Matern52(_HalfIntegerMatern):
         """Return v (1 + z + z²/3) e^{−z}, z = √5 r."""
         z = _root(2 * self.nu * square)
         return self.variance * (1 + z + z**2 / 3) * functions_for(square).exp(-z)
+
+    def correlations(self, square: NDArray[np.float64], order: int) -> list[NDArray[np.float64]]:
+        """Return (1 + z + z²/3) e^{−z}, −5/6 (1 + z) e^{−z} and 25/12 e^{−z}."""
+        z = np.sqrt(5 * square)
+        decay = np.exp(-z)
+        first = (1 + z) * decay
+        found = [first + (5 / 3) * square * decay]
+        if order > 0:
+            found.append((-5 / 6) * first)
+        if order > 1:
+            found.append((25 / 12) * decay)
+        return found
 
 
 class RationalQuadratic(Radial):

@@ -118,6 +118,7 @@ class NeighbourFitter:
         self._ordered = ordered
         self._lengths: Array | None = None
         self._found: OrderedRows | NearestRows | None = None
+        self._head: _Head | None = None
         self._progress = Progress()
         few = rows.X.shape[1] <= 3
         self._counts = tuple(min(m, max(len(self._X) - 1, 1)) for m in _NEIGHBOURS[few])
@@ -337,10 +338,7 @@ class NeighbourFitter:
     def neighbours(self, kernel: Kernel, positions: NDArray[np.int64], m: int) -> NDArray[np.int64]:
         """Return the rows that some rows are conditioned on, in the kernel's metric."""
         lengths = metric_lengths(kernel, self._X)
-        known = self._lengths
-        ratios = None if known is None else lengths / known
-        # Distances that all grow by one factor leave neighbours as they are.
-        if ratios is None or ratios.max() > _MOVED * ratios.min() or self._found is None:
+        if self._lengths is None or self._found is None or _moved(self._lengths, lengths):
             scaled = self._X / lengths
             self._lengths = lengths
             self._found = (
@@ -372,8 +370,7 @@ class NeighbourFitter:
             return Trend(np.zeros((0, p)), np.zeros((0, 0)), self._mean)
         head = np.arange(min(len(self._X), _TREND_ROWS))
         m = self._counts[-1] if m is None else m
-        found = OrderedRows(self._X[head] / metric_lengths(kernel, self._X), self._threads)
-        neighbours = found.query(head, min(m, max(len(head) - 1, 1)))
+        neighbours = self._head_neighbours(kernel, head, min(m, max(len(head) - 1, 1)))
         sets = Sets.gather(self._X, self._y, self._noise, head, neighbours)
         whole = np.concatenate([neighbours, head[:, None]], axis=1)
         columns = np.where((whole >= 0)[:, :, None], self._columns[whole], 0.0)
@@ -383,6 +380,16 @@ class NeighbourFitter:
         precision = np.eye(q) + weighted.T @ new[:, :q]
         covariance = np.asarray(np.linalg.inv(precision), dtype=np.float64)
         return Trend(covariance @ (weighted.T @ new[:, q:]), covariance, self._mean)
+
+    def _head_neighbours(
+        self, kernel: Kernel, head: NDArray[np.int64], m: int
+    ) -> NDArray[np.int64]:
+        """Return the rows before them that the first rows are conditioned on."""
+        lengths, known = metric_lengths(kernel, self._X), self._head
+        if known is None or known.neighbours.shape[1] != m or _moved(known.lengths, lengths):
+            found = OrderedRows(self._X[head] / lengths, self._threads)
+            self._head = known = _Head(lengths, found.query(head, m))
+        return known.neighbours
 
     # ------------------------------------------------------------------ what a fit gives
 
@@ -462,6 +469,20 @@ class NeighbourFitter:
         elif not converged:
             parts.append("Learning stopped before it settled.")
         return " ".join(parts)
+
+
+class _Head(NamedTuple):
+    """Neighbours (n, m) of the first rows, and the lengths in which they are near."""
+
+    lengths: Array
+    neighbours: NDArray[np.int64]
+
+
+def _moved(known: Array, lengths: Array) -> bool:
+    """Return whether neighbours are to be found anew."""
+    # Distances that all grow by one factor leave neighbours as they are.
+    ratios = lengths / known
+    return bool(ratios.max() > _MOVED * ratios.min())
 
 
 class _Learned(NamedTuple):

@@ -10,17 +10,20 @@ tried out on a few queries.
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial import KDTree
-from sklearn.neighbors import NearestNeighbors
 
 from orthogp.features.base import prior_variance
 from orthogp.features.placement import correlation_lengths
 from orthogp.kernels import Kernel
 from orthogp.kernels.stationary import Radial
+
+if TYPE_CHECKING:
+    from sklearn.neighbors import NearestNeighbors
+
 
 Array = NDArray[np.float64]
 
@@ -91,6 +94,9 @@ class NearestRows:
         return np.asarray(distances), np.asarray(indices)
 
     def _try_out(self, points: Array, count: int) -> None:
+        # Imported where it is used: it takes a tenth of a second.
+        from sklearn.neighbors import NearestNeighbors
+
         brute = NearestNeighbors(algorithm="brute").fit(self._X)
         # As many points as fill its blocks; a tree takes them one by one.
         repeated = np.tile(points, (6, 1))
