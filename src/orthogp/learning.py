@@ -10,7 +10,7 @@ from orthogp.features import Features
 from orthogp.inference.additive_fitting import AdditiveFitter
 from orthogp.inference.definite import within_precision
 from orthogp.inference.family_fit import FamilyRows
-from orthogp.inference.family_fitting import FamilyFitter
+from orthogp.inference.family_from_sums import SumFamilyFitter
 from orthogp.inference.fit import Fit
 from orthogp.inference.settings import FitSettings, Start
 from orthogp.inference.threads import BlasThreads
@@ -72,7 +72,7 @@ def _learned(
         return learner.fit(starts), sums.sketch
     assert isinstance(family, Features)
     parts = (statistics, own, sketch.extent, sketch.mean, settings, threads)
-    return FamilyFitter(family, *parts).fit(starts), sketch
+    return SumFamilyFitter(family, *parts).fit(starts), sketch
 
 
 def try_lattice(

@@ -11,8 +11,9 @@ serves for Bessel functions of any real order.
 
 from __future__ import annotations
 
+import jax
 import jax.numpy as jnp
-from jax.scipy.special import gammaln
+from jax.scipy.special import gammainc, gammaln
 from jaxtyping import Float
 
 from orthogp.precision import AnyArray
@@ -24,6 +25,8 @@ RATIONAL_NODES = 300
 # Below this ratio of lengthscale to period the images converge in four terms to rounding, above it
 # the Fourier series does in three.
 _FEW_IMAGES = 0.4
+# Halvings of an interval of log g, from hundreds to rounding.
+_BISECTIONS = 60
 
 
 def gamma_mixture(
@@ -37,6 +40,28 @@ def gamma_mixture(
     g = jnp.exp(log_g)
     weights = jnp.exp(shape * log_g - g - gammaln(shape)) * step
     return g, weights / jnp.sum(weights)
+
+
+def gamma_quantile(
+    shape: Float[AnyArray, ""], level: Float[AnyArray, " n"]
+) -> Float[AnyArray, " n"]:
+    """Return where the distribution function of Gamma(shape, 1) has values between 0 and 1."""
+    shape, level = jnp.asarray(shape), jnp.asarray(level)
+    # P(a, g) ≤ g^a/Γ(a+1) bounds the logarithm of g from below.
+    low = (jnp.log(level) + gammaln(shape + 1)) / shape
+    high = jnp.full_like(low, jnp.log(shape + 10 * jnp.sqrt(shape) + 60))
+
+    def halve(_, ends):
+        middle = (ends[0] + ends[1]) / 2
+        below = gammainc(shape, jnp.exp(middle)) < level
+        return jnp.where(below, middle, ends[0]), jnp.where(below, ends[1], middle)
+
+    ends = (jnp.minimum(low, high), high)
+    ends = jax.lax.stop_gradient(jax.lax.fori_loop(0, _BISECTIONS, halve, ends))
+    g = jnp.exp(ends[0])
+    # One of Newton's steps, which moves nothing, has the derivative of the root in the shape.
+    log_density = (shape - 1) * ends[0] - g - gammaln(shape)
+    return g - (gammainc(shape, g) - level) / jnp.exp(log_density)
 
 
 def gaussian_mass(

@@ -22,6 +22,7 @@ from orthogp.kernels.mixtures import (
     MATERN_NODES,
     RATIONAL_NODES,
     gamma_mixture,
+    gamma_quantile,
     gaussian_mass,
     wrapped_gaussian,
 )
@@ -114,6 +115,12 @@ class RBF(Radial):
         """Return k_P(τ), the sum over the lattice of the masses."""
         return self.variance * wrapped_gaussian(lag, per_column(self.lengthscale, lag), period)
 
+    def frequencies(
+        self, normals: Float[AnyArray, "r d"], uniforms: Float[AnyArray, "r d"]
+    ) -> Float[AnyArray, "r d"]:
+        """Return normal frequencies of standard deviation 1/ℓ_d."""
+        return jnp.asarray(normals) / self.lengthscale
+
 
 # Rough kernels are used with many features, where the period may be not much longer than a
 # lengthscale, and all but the last digits of k(0) need so many images.
@@ -151,6 +158,14 @@ class Matern(Radial):
         """Return v ν/((ν−1) ℓ_d²), infinite for ν ≤ 1."""
         return matern_derivative_variance(self.nu, self.variance, self.lengthscale, num_dims)
 
+    def frequencies(
+        self, normals: Float[AnyArray, "r d"], uniforms: Float[AnyArray, "r d"]
+    ) -> Float[AnyArray, "r d"]:
+        """Return frequencies of the multivariate t distribution with 2ν degrees of freedom."""
+        nu = jnp.asarray(self.nu)
+        g = gamma_quantile(nu, uniforms[:, 0])
+        return jnp.asarray(normals) / self.lengthscale * jnp.sqrt(nu / g)[:, None]
+
 
 # No method: Equinox makes an object for each call of one.
 def _root(square: Float[AnyArray, ""]) -> Float[AnyArray, ""]:
@@ -183,6 +198,14 @@ class _HalfIntegerMatern(Radial):
         """Return v ν/((ν−1) ℓ_d²), infinite for ν ≤ 1."""
         nu = jnp.asarray(self.nu)
         return matern_derivative_variance(nu, self.variance, self.lengthscale, num_dims)
+
+    def frequencies(
+        self, normals: Float[AnyArray, "r d"], uniforms: Float[AnyArray, "r d"]
+    ) -> Float[AnyArray, "r d"]:
+        """Return frequencies of the multivariate t distribution with 2ν degrees of freedom."""
+        nu = jnp.asarray(self.nu)
+        g = gamma_quantile(nu, uniforms[:, 0])
+        return jnp.asarray(normals) / self.lengthscale * jnp.sqrt(nu / g)[:, None]
 
 
 class Matern12(_HalfIntegerMatern):
@@ -263,6 +286,13 @@ class RationalQuadratic(Radial):
         return self._mixture(
             lambda lengthscale: wrapped_gaussian(lag, lengthscale, period), lag.shape[0]
         )
+
+    def frequencies(
+        self, normals: Float[AnyArray, "r d"], uniforms: Float[AnyArray, "r d"]
+    ) -> Float[AnyArray, "r d"]:
+        """Return frequencies that are normal given a Gamma(α) precision."""
+        g = gamma_quantile(self.alpha, uniforms[:, 0])
+        return jnp.asarray(normals) / self.lengthscale * jnp.sqrt(g / self.alpha)[:, None]
 
     def _mixture(self, of_lengthscale, num_dims: int) -> Float[AnyArray, ""]:
         g, weights = gamma_mixture(self.alpha, RATIONAL_NODES)

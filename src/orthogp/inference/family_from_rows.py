@@ -1,0 +1,59 @@
+"""Fitting point features with the rows alone at hand, in any number of columns.
+
+An exact process on some hundreds of the rows gives the hyperparameters to start from.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from orthogp.errors import PrecisionError
+from orthogp.features import Features
+from orthogp.inference.exact_search import ExactSearch
+from orthogp.inference.family_fitting import FamilyFitter, Placement
+from orthogp.inference.family_objective import FamilyObjective
+from orthogp.inference.limits import row_limits
+from orthogp.inference.settings import Start
+from orthogp.inference.sources import Source
+from orthogp.inference.threads import one_thread
+from orthogp.kernels import Kernel
+
+
+class RowFamilyFitter(FamilyFitter):
+    """Fits a family from rows. The process is the kernel's on all columns, sums as a whole."""
+
+    def _adapted(self, kernel: Kernel) -> Features:
+        return self.family
+
+    def _begin(self, starts: list[Start]) -> Start:
+        """Return what part of the rows tell, or an earlier fit to most of them if it is better."""
+        search = ExactSearch(self._require_rows(), self.mean, self.settings, self._threads)
+        found = search.run(starts, few=True)
+        self._num_evaluations += found.num_evaluations
+        candidates = [found.best, *(start for start in starts if start.rows)]
+        if len(candidates) == 1:
+            return found.best
+        objective = FamilyObjective(
+            self._source(self._place(found.best.kernel), found.best.kernel), self._threads
+        )
+        values = []
+        for candidate in candidates:
+            try:
+                values.append(objective.value(objective.vector(candidate)))
+            except PrecisionError:
+                values.append(-np.inf)
+        return candidates[int(np.argmax(values))]
+
+    def _place(self, kernel: Kernel, previous: Placement | None = None) -> Placement:
+        with one_thread():
+            placed = self.family.from_rows(kernel, self._require_rows().X)
+        return Placement(placed, placed)
+
+    def _learns(self, placement: Placement) -> bool:
+        return placement.features.learns
+
+    def _limits(
+        self, source: Source, kernel: Kernel, noise_floor: float
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        return row_limits(kernel, source.slots, self._require_rows().X, noise_floor)
