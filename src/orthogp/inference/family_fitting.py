@@ -48,6 +48,8 @@ _ROUNDS, _LEARNED_ROUNDS = 3, 8
 _WORTH = 0.2
 # A trace term, in nats per row, at which the first hyperparameters are no good start.
 _MUCH = 0.1
+# Noise variances, in variances of the targets, that are tried then.
+_NOISES = tuple(np.geomspace(1e-6, 0.5, 18).tolist())
 # Dilations tried around the present one when the family learns it.
 _DILATIONS = (0.75, 0.9, 0.97, 1.03, 1.1, 1.3)
 
@@ -255,14 +257,14 @@ class FamilyFitter(ABC):
             best, bound = start, -np.inf
         if objective.trace_term < _MUCH * objective.source.count:
             return start
+        own = start.noise_variance
+        noises = [own, *(level for level in _NOISES if level > own)]
         for signal in (1.0, 0.2, 0.05):
-            for noise in (1.0, 4.0, 16.0):
-                variance = min(noise * start.noise_variance, max(0.5, start.noise_variance))
-                vector = objective.vector(Start(start.kernel.scaled(signal), variance))
-                value = objective.value(vector)
+            vector = objective.vector(Start(start.kernel.scaled(signal), own))
+            for noise, value in zip(noises, objective.values(vector, noises), strict=True):
                 if value > bound:
                     # Through the vector, which leaves fixed parameters alone.
-                    best, bound = Start(objective.source.kernel_at(vector[:-1]), variance), value
+                    best, bound = Start(objective.source.kernel_at(vector[:-1]), noise), value
         return best
 
     def _all_limits(
