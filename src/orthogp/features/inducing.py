@@ -122,7 +122,8 @@ class InducingPoints(PointFeatures):
         """Return Z in units of its mean spacing if it is learned, (m·d,)."""
         if not self.learn or self.Z is None:
             return np.empty(0)
-        return np.ravel(np.asarray(self.Z) / self.spacing)
+        # No function of NumPy: Z may be traced.
+        return (self.Z / self.spacing).reshape(-1)
 
     def with_free_parameters(self, vector: Float[AnyArray, " q"]) -> Self:
         """Return a copy with other points; the inverse of `free_parameters`."""
