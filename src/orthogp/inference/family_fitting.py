@@ -222,9 +222,7 @@ class FamilyFitter(ABC):
         """Whether the family's own parameters follow the bound."""
         return bool(getattr(self.family, "learn", False))
 
-    def _dilate(
-        self, placement: Placement, start: Start, value: float
-    ) -> tuple[Placement, float]:
+    def _dilate(self, placement: Placement, start: Start, value: float) -> tuple[Placement, float]:
         """Return the placement whose dilation has the best bound at fixed hyperparameters."""
         family, statistics = placement.family, placement.statistics
         assert isinstance(family, SpectralFeatures)
