@@ -132,9 +132,9 @@ def test_gradient_of_the_bound_is_that_of_differences(features, kernel: Kernel) 
 )
 def test_random_kernels_have_the_kernel_as_their_mean(kernel: Kernel, k) -> None:
     # Each of R cosines lies in [−1, 1]: by Hoeffding's inequality an entry of Q is farther than t
-    # from its mean with a probability of at most 2 exp(−R t²/(2 k(0)²)), here 1e-9. A sum of two has
-    # half of the draws for each term, Σ 2v_i²/R = 1.78/R in place of k(0)²/R = 1.69/R, and 3e-9. The
-    # 28 entries in each of six cases give false alarms for fewer than 2e-7 of all seeds.
+    # from its mean with a probability of at most 2 exp(−R t²/(2 k(0)²)), here 1e-9. A sum of two
+    # has half of the draws for each term, Σ 2v_i²/R = 1.78/R in place of k(0)²/R = 1.69/R, and
+    # 3e-9. The 28 entries in each of six cases give false alarms for fewer than 2e-7 of all seeds.
     X = make_data(8)[0]
     draws = 20_000
     Phi = RandomFourier(2 * draws, seed=3).evaluate(kernel, X)
