@@ -26,7 +26,7 @@ from orthogp.inference.bounds import (
     titsias_bound,
     upper_bound,
 )
-from orthogp.inference.climbing import climb
+from orthogp.inference.climbing import Summit, climb
 from orthogp.inference.domain import Domain
 from orthogp.inference.family_fit import FamilyFit, FamilyRows
 from orthogp.inference.family_objective import FamilyObjective
@@ -152,6 +152,10 @@ class FamilyFitter(ABC):
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return limits of the kernel's learned parameters and, last, of the log noise variance."""
 
+    def _names_at_limit(self, source: Source, summit: Summit) -> tuple[str, ...]:
+        """Return the kernel's parameters that ended at a limit a user should know of."""
+        return names_at_limit(source.slots, summit.maximum.x, summit.lower, summit.upper)
+
     def _learns(self, placement: Placement) -> bool:
         """Return whether the bound of the features says anything about hyperparameters."""
         return self.family.learns
@@ -203,7 +207,7 @@ class FamilyFitter(ABC):
             else slice(0),
         )
         maximum = summit.maximum
-        self._at_limit = names_at_limit(source.slots, maximum.x, summit.lower, summit.upper)
+        self._at_limit = self._names_at_limit(source, summit)
         self._converged = maximum.converged
         self._curvature = maximum.curvature
         self._lost = objective.trace_term

@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 
 from orthogp.errors import PrecisionError
 from orthogp.features import Features
+from orthogp.inference.climbing import Summit
 from orthogp.inference.exact_search import ExactSearch
 from orthogp.inference.family_fitting import FamilyFitter, Placement
 from orthogp.inference.family_objective import FamilyObjective
-from orthogp.inference.limits import row_limits
+from orthogp.inference.limits import names_at_limit, row_limits
 from orthogp.inference.settings import Start
 from orthogp.inference.sources import Source
 from orthogp.inference.threads import one_thread
@@ -49,6 +50,16 @@ class RowFamilyFitter(FamilyFitter):
         with one_thread():
             placed = self.family.from_rows(kernel, self._require_rows().X)
         return Placement(placed, placed)
+
+    def _names_at_limit(self, source: Source, summit: Summit) -> tuple[str, ...]:
+        # The longest lengthscales mean that columns do not matter, which is nothing to warn of.
+        lengths = np.repeat(
+            [slot.name == "lengthscale" for slot in source.slots],
+            [slot.size for slot in source.slots],
+        )
+        upper = summit.upper.copy()
+        upper[: len(lengths)][lengths] = np.inf
+        return names_at_limit(source.slots, summit.maximum.x, summit.lower, upper)
 
     def _learns(self, placement: Placement) -> bool:
         return placement.features.learns
