@@ -36,8 +36,9 @@ _FAMILIES: dict[str, Callable[[int], Features]] = {
 }
 FEATURE_NAMES = ("auto", "lattice", *_FAMILIES, EXACT)
 
-# How many features a family has unless told, by number of columns.
+# How many features a family has unless told, by number of columns, and on more than those.
 _DEFAULT_COUNTS = {1: 201, 2: 441, 3: 512}
+_MANY_COLUMNS_COUNT = 512
 
 
 def resolve_features(
@@ -64,5 +65,11 @@ def resolve_features(
         return None
     if features == EXACT:
         return EXACT
-    count = _DEFAULT_COUNTS[num_dims] if num_features == "auto" else check_count(num_features)
-    return _FAMILIES[features](count)
+    count = _DEFAULT_COUNTS.get(num_dims, _MANY_COLUMNS_COUNT)
+    return _FAMILIES[features](count if num_features == "auto" else check_count(num_features))
+
+
+def takes_any_columns(features: str | Features) -> bool:
+    """Return whether the family that a user named or made acts on any number of columns."""
+    family = resolve_features(features, "auto", 1)
+    return isinstance(family, Features) and family.any_columns

@@ -70,6 +70,11 @@ class TwoBlock(Features):
         return self.first.num_features + self.second.num_features
 
     @property
+    def any_columns(self) -> bool:  # type: ignore[override]
+        """Whether the first block acts on any number of columns, as the second does."""
+        return self.first.any_columns
+
+    @property
     def learn(self) -> bool:
         """Whether a block's own parameters follow the bound."""
         return self.second.learn or bool(getattr(self.first, "learn", False))
