@@ -24,9 +24,10 @@ from numpy.typing import NDArray
 from scipy.spatial import KDTree
 
 from orthogp.errors import InputError, PrecisionError
+from orthogp.exact.family_from_rows import RowFamilyFitter
 from orthogp.exact.fitting import ExactFitter
 from orthogp.exact.merged_rows import merge_rows
-from orthogp.features import Features, resolve_features
+from orthogp.features import Features, InducingPoints, resolve_features, takes_any_columns
 from orthogp.fields.lattice_learning import LatticeLearner, RowSums
 from orthogp.inference.definite import within_precision
 from orthogp.inference.predictive import PredictivePosterior
@@ -34,7 +35,8 @@ from orthogp.inference.threads import BlasThreads, one_thread
 from orthogp.kernels.additive import ADDITIVE_PREFIX, is_additive, split_terms
 from orthogp.kernels.sphere import is_on_sphere
 from orthogp.learning.dense import Fitter
-from orthogp.learning.families import FamilyFitter, FamilyRows
+from orthogp.learning.families import FamilyRows
+from orthogp.learning.family_from_sums import SumFamilyFitter
 from orthogp.learning.kept_rows import KeptRows
 from orthogp.learning.problem import Fit, FitSettings, Start
 from orthogp.learning.sketch import Rows, Sketch, Units
@@ -98,7 +100,7 @@ def _learned(
         return learner.fit(starts), sums.sketch
     assert isinstance(family, Features)
     parts = (statistics, own, sketch.extent, sketch.mean, settings, threads)
-    return FamilyFitter(family, *parts).fit(starts), sketch
+    return SumFamilyFitter(family, *parts).fit(starts), sketch
 
 
 def try_lattice(
@@ -215,7 +217,8 @@ def fit_rows(task: Task) -> Outcome:
     if isinstance(features, Features) or features not in ("auto", "lattice"):
         if features == "exact":
             return fit_exact(task, _model(task, joint=True))
-        return fit_sums(task, _model(task))
+        model = _model(task)
+        return fit_points(task, model) if _needs_rows(model) else fit_sums(task, model)
     if solver == "exact":
         return fit_exact(task, _model(task, joint=True))
     if solver == "neighbours":
@@ -496,6 +499,29 @@ def _neighbour_starts(
     return starts
 
 
+def fit_points(
+    task: Task, model: Model, previous: Start | None = None, kept: KeptRows | None = None
+) -> Outcome:
+    """Return the model of point features on more columns than a lattice has."""
+    began = time.monotonic()
+    estimator = task.estimator
+    kept = _keep(task, model, linear=True) if kept is None else kept
+    units = kept.units(shared=not model.inner.from_name)
+    settings = _settings(task, units, model)
+    different = Rows(*merge_rows(kept.X, kept.y, kept.weights, repeats=settings.repeats)[:3])
+    family = resolve_features(estimator.features, estimator.num_features, len(model.columns))
+    assert isinstance(family, Features)
+    if estimator.features == "inducing-points" and estimator.num_features == "auto":
+        # The rows have as many different places for points, and no more.
+        family = InducingPoints(min(family.num_features, len(different.X)))
+    rows, threads = kept.standardised_rows(units), BlasThreads(task.threads)
+    fitter = RowFamilyFitter(family, rows, kept.extent, kept.mean, settings, threads)
+    starts = starting_values(estimator, kept, units, model.inner, previous, different)
+    with within_precision():
+        fit = fitter.fit(starts)
+    return _outcome(fit, kept, units, model, "features", began, task)
+
+
 def fit_sums(task: Task, model: Model, known: Outcome | None = None) -> Outcome:
     """Return the model of lattice features, or of another family, learned from sums of the rows.
 
@@ -565,6 +591,8 @@ def fit_sketch(
     if isinstance(sketch, KeptRows):
         task = task._replace(rows=sketch.rows)
         exact = estimator.features == "exact" or estimator.solver == "exact"
+        if takes_any_columns(estimator.features) and _needs_rows(model):
+            return fit_points(task, model, previous, sketch)
         if exact or (estimator.engine_ == "exact" and task.num_rows <= EXACT_ROWS):
             # Kept rows are as engines see them.
             return fit_exact(task, model, previous, sketch)
@@ -625,6 +653,11 @@ def _settings(task: Task, units: Units, model: Model) -> FitSettings:
 def _model(task: Task, *, joint: bool = False) -> Model:
     estimator = task.estimator
     return choose_model(estimator.kernel, estimator.features, task.rows.X.shape[1], joint=joint)
+
+
+def _needs_rows(model: Model) -> bool:
+    """Return whether a model of features has more columns than a lattice, and so no sums."""
+    return len(model.columns) > MAX_DIMS and not model.additive
 
 
 def _keep(task: Task, model: Model, *, linear: bool = False) -> KeptRows:

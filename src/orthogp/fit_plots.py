@@ -204,8 +204,12 @@ def probability_maps(model: Any, box: Domain, third: float | None = None) -> lis
 
 
 def _cells(box: Domain, third: float | None) -> NDArray[np.float64]:
+    """Return points all over the first two columns, further columns in the middle of the box."""
     cells = grid_points(box.lower[:2], box.upper[:2], (_CELLS, _CELLS))
-    return cells if third is None else np.column_stack([cells, np.full(len(cells), third)])
+    if third is None:
+        return cells
+    others = np.concatenate([[third], (box.lower[3:] + box.upper[3:]) / 2])
+    return np.column_stack([cells, np.broadcast_to(others, (len(cells), len(others)))])
 
 
 def draw_maps(

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from orthogp.errors import FeatureError, InputError
 from orthogp.exact.row_starts import starts_for_rows
+from orthogp.features import EXACT, Features, resolve_features, takes_any_columns
 from orthogp.inference import Domain
 from orthogp.kernels import Kernel
 from orthogp.kernels.additive import (
@@ -87,13 +88,18 @@ def choose_model(kernel: Any, features: Any, num_columns: int, *, joint: bool = 
     ----------
     joint : bool
         For engines whose kernels may act on any number of columns at once: a plain name is then one
-        kernel on all of them.
+        kernel on all of them. Features that take any number of columns need not ask.
     """
     if joint:
         choice = resolve_additive(kernel, num_columns, num_columns)
         choice.kernel.check(num_columns)
         columns = np.array(choice.kernel.columns(num_columns))
         return Model(choice, columns, additive=False)
+    if features not in ("auto", "lattice", EXACT):
+        whole = choose_model(kernel, features, num_columns, joint=True)
+        if len(whole.columns) > MAX_DIMS:
+            _check_any_columns(features, len(whole.columns))
+            return whole
     choice = resolve_additive(kernel, num_columns, MAX_DIMS)
     refuse_sphere(choice.kernel)
     named = isinstance(kernel, str) and kernel.startswith(ADDITIVE_PREFIX)
@@ -116,6 +122,17 @@ def choose_model(kernel: Any, features: Any, num_columns: int, *, joint: bool = 
     joined = join_terms(terms)
     columns = np.array(joined.columns(num_columns))
     return Model(choice._replace(kernel=joined), columns, additive=True)
+
+
+def _check_any_columns(features: str | Features, num_columns: int) -> None:
+    """Raise `FeatureError` unless a family takes more columns than a lattice has."""
+    if not takes_any_columns(features):
+        family = resolve_features(features, "auto", 1)
+        raise FeatureError(
+            f"{type(family).__name__} features act on at most {MAX_DIMS} columns jointly, got "
+            f'{num_columns}: use "inducing-points" or "random-fourier", which take any number, or '
+            'features="auto", or a kernel on fewer columns such as kernel.on(0, 2).'
+        )
 
 
 def begin_sketch(

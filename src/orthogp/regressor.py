@@ -55,13 +55,14 @@ class GPRegressor(
         "auto" leaves it to `solver`. A family of inducing features: "lattice", "trig", "hermite",
         "legendre", "chebyshev", "box", "eigenfunction", "variational-fourier", "harmonic",
         "random-fourier", "inducing-points", "exact" (no features, for up to some thousand rows),
-        or an object of `orthogp.features`; see docs/families.md.
+        or an object of `orthogp.features`; see docs/families.md. "inducing-points" and
+        "random-fourier" act on any number of columns jointly, others on up to three.
     num_features : int or "auto"
         "auto" takes for the lattice as many as the certificate needs, up to `max_features`, and for
         other families a number that suits the columns.
     mean : {"auto", None, "constant", "linear"}, default "auto"
         The mean function; its coefficients have broad priors and are integrated out. "auto" is
-        "linear" for the neighbours of more than three columns, "constant" elsewhere.
+        "linear" for neighbours and features of more than three columns, "constant" elsewhere.
     noise_variance : float, optional
         Where learning starts; the value itself if `learn` is false.
     learn : bool, default True
@@ -108,11 +109,11 @@ class GPRegressor(
         The engines that were tried, with their scores.
     statistics_ : FourierStatistics, AdditiveStatistics or RowTotals
         The sums of all rows seen, of y less `target_shift_`; totals if the rows are kept (exact,
-        neighbours).
+        neighbours, features of more than three columns).
     posterior_ : Posterior
         In standardised units: y = target_offset_ + target_scale_ · f.
     features_ : Features or None
-        The features in place, and `num_features_` of them; `None` if the rows are kept.
+        The features in place, and `num_features_` of them; `None` for exact and neighbours.
     domain_ : Domain
         Where predictions are the posterior's.
     status_ : str

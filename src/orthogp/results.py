@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from orthogp import plots
 from orthogp.errors import InputError
-from orthogp.features.names import EXACT
+from orthogp.features import EXACT
 from orthogp.kernels import Kernel
 from orthogp.tables import align, check_destination, write_rows
 

@@ -6,7 +6,7 @@ import pytest
 from orthogp.exact import row_pairs
 from orthogp.exact.pair_kernels import PairKernel
 from orthogp.exact.row_pairs import RowPairs
-from orthogp.inference.parameters import pack
+from orthogp.inference.parameters import learned_slots, pack
 from orthogp.kernels import (
     RBF,
     Categorical,
@@ -179,3 +179,21 @@ def test_between_two_sets_of_rows() -> None:
     found = pair_kernel.between(pack(kernel, pair_kernel.slots), A, B)
     np.testing.assert_allclose(found, covariances(kernel, A[:, None] - B), rtol=1e-12)
     assert pair_kernel.between(pack(kernel, pair_kernel.slots), A[:0], B).shape == (0, 11)
+
+
+class Faded(RBF):
+    """An RBF of half the lag: a kernel that overrides k alone."""
+
+    def at_square(self, square):
+        return super().at_square(square / 4)
+
+
+def test_a_subclass_with_another_k_does_not_inherit_the_closed_form() -> None:
+    own, other = Faded(1.3, 0.7), RBF(1.3, 1.4)
+    X = np.linspace(0, 2, 7)[:, None]
+    vectors = [pack(kernel, learned_slots(kernel)) for kernel in (own, other)]
+    found = [
+        PairKernel(kernel, 1).between(vector, X, X)
+        for kernel, vector in zip((own, other), vectors, strict=True)
+    ]
+    np.testing.assert_allclose(*found, rtol=1e-12)

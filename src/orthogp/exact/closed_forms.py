@@ -57,6 +57,9 @@ class ClosedForm(NamedTuple):
             parameters = primitive.parameters()
             if not isinstance(primitive, Radial) or set(parameters) != {"variance", "lengthscale"}:
                 return None
+            if _owner(primitive, "at_square") is not _owner(primitive, "correlations"):
+                # A subclass with another k inherits derivatives that are not its own.
+                return None
             # Not bound by Equinox, whose methods take longer to call than a thousand entries.
             correlations = partial(type(primitive).correlations, primitive)
             if correlations(np.zeros(1), 0) is None:
@@ -119,6 +122,11 @@ class ClosedForm(NamedTuple):
                 values *= variance
             found.append(own)
         return found
+
+
+def _owner(kernel: Kernel, method: str) -> type:
+    """Return the class that defines a kernel's method."""
+    return next(own for own in type(kernel).__mro__ if method in vars(own))
 
 
 def _adds_up(kernel: Kernel) -> bool:

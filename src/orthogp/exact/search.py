@@ -89,12 +89,20 @@ class ExactSearch:
         self._settings = settings
         self._threads = threads
 
-    def run(self, starts: list[Start]) -> Found:
-        """Return the best hyperparameters found."""
+    def run(self, starts: list[Start], *, few: bool = False) -> Found:
+        """Return the best hyperparameters found.
+
+        Parameters
+        ----------
+        few : bool
+            Whether to end with a part of the rows, if there are many: for other models to go on.
+        """
         X = self._rows.X
         sizes = [size for size in _PARTS if len(X) > _FEW_ROWS and size < _SHARE * len(X)]
         parts = [_take(self._rows, _choose_rows(X, size)) for size in sizes]
-        stages = [self._stage(starts[0], part) for part in (*parts, self._rows)]
+        if not (few and len(sizes) == len(_PARTS)):
+            parts.append(self._rows)
+        stages = [self._stage(starts[0], part) for part in parts]
         limits = row_limits(starts[0].kernel, stages[0].objective.slots, X, NOISE_FLOOR)
         limits[0][-1] = np.log(stages[-1].objective.total_weight / _RESOLVED)
         limits[1][-1] = np.log(_MOST_NOISE)

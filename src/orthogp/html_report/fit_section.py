@@ -141,9 +141,10 @@ def _maps(
             ]
         )
     pairs = [own for pair in zip(*drawn, strict=True) for own in pair]
+    others = ", further inputs in the middle of their ranges" if len(columns) > 3 else ""
     return side_by_side(pairs) + paragraph(
-        f"Slices through the posterior at three values of {third}, all means and all standard "
-        "deviations on one scale of colours."
+        f"Slices through the posterior at three values of {third}{others}; all means and all "
+        "standard deviations on one scale of colours."
     )
 
 

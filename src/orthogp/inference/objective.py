@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import get_lapack_funcs
 
+from orthogp.errors import PrecisionError
 from orthogp.features.lattice import LatticeFeatures
 from orthogp.inference.bounds import factorise, factorise_in_place, one_pass_bound, unwhiten, whiten
 from orthogp.inference.moments import Moments, moments_from_statistics, real_sums
@@ -209,6 +210,21 @@ class FamilyObjective:
     def value(self, vector: NDArray[np.float64]) -> float:
         """Return the bound."""
         return self._evaluate(vector, with_gradient=False)[0]
+
+    def values(self, vector: NDArray[np.float64], noises: list[float]) -> list[float]:
+        """Return the bound at other noise variances, −∞ where double precision does not resolve it.
+
+        The moments, which cost most, are the same for all of them.
+        """
+        with self._threads.limited(self.source.features.num_features):
+            moments = self.source.moments(vector[:-1])
+            found = []
+            for noise in noises:
+                try:
+                    found.append(one_pass_bound(moments, noise).total)
+                except PrecisionError:
+                    found.append(-np.inf)
+        return found
 
     def value_and_gradient(self, vector: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
         """Return the bound and its gradient."""

@@ -22,7 +22,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import gammaln
+from jax.scipy.special import gammainc, gammaln
 from jaxtyping import Float
 from numpy.typing import NDArray
 
@@ -44,6 +44,8 @@ RATIONAL_NODES = 300
 # Below this ratio of lengthscale to period the images converge in four terms to rounding, above it
 # the Fourier series does in three.
 _FEW_IMAGES = 0.4
+# Halvings of an interval of log g, from hundreds to rounding.
+_BISECTIONS = 60
 
 
 def gamma_mixture(
@@ -57,6 +59,28 @@ def gamma_mixture(
     g = jnp.exp(log_g)
     weights = jnp.exp(shape * log_g - g - gammaln(shape)) * step
     return g, weights / jnp.sum(weights)
+
+
+def gamma_quantile(
+    shape: Float[AnyArray, ""], level: Float[AnyArray, " n"]
+) -> Float[AnyArray, " n"]:
+    """Return where the distribution function of Gamma(shape, 1) has values between 0 and 1."""
+    shape, level = jnp.asarray(shape), jnp.asarray(level)
+    # P(a, g) ≤ g^a/Γ(a+1) bounds the logarithm of g from below.
+    low = (jnp.log(level) + gammaln(shape + 1)) / shape
+    high = jnp.full_like(low, jnp.log(shape + 10 * jnp.sqrt(shape) + 60))
+
+    def halve(_, ends):
+        middle = (ends[0] + ends[1]) / 2
+        below = gammainc(shape, jnp.exp(middle)) < level
+        return jnp.where(below, middle, ends[0]), jnp.where(below, ends[1], middle)
+
+    ends = (jnp.minimum(low, high), high)
+    ends = jax.lax.stop_gradient(jax.lax.fori_loop(0, _BISECTIONS, halve, ends))
+    g = jnp.exp(ends[0])
+    # One of Newton's steps, which moves nothing, has the derivative of the root in the shape.
+    log_density = (shape - 1) * ends[0] - g - gammaln(shape)
+    return g - (gammainc(shape, g) - level) / jnp.exp(log_density)
 
 
 def gaussian_mass(
@@ -192,6 +216,12 @@ class RBF(Radial):
         """Return k_P(τ), the sum over the lattice of the masses."""
         return self.variance * wrapped_gaussian(lag, per_column(self.lengthscale, lag), period)
 
+    def frequencies(
+        self, normals: Float[AnyArray, "r d"], uniforms: Float[AnyArray, "r d"]
+    ) -> Float[AnyArray, "r d"]:
+        """Return normal frequencies of standard deviation 1/ℓ_d."""
+        return jnp.asarray(normals) / self.lengthscale
+
 
 # Rough kernels are used with many features, where the period may be not much longer than a
 # lengthscale, and all but the last digits of k(0) need so many images.
@@ -231,6 +261,14 @@ class Matern(Radial):
         """Return v ν/((ν−1) ℓ_d²), infinite for ν ≤ 1."""
         return matern_derivative_variance(self.nu, self.variance, self.lengthscale, num_dims)
 
+    def frequencies(
+        self, normals: Float[AnyArray, "r d"], uniforms: Float[AnyArray, "r d"]
+    ) -> Float[AnyArray, "r d"]:
+        """Return frequencies of the multivariate t distribution with 2ν degrees of freedom."""
+        nu = jnp.asarray(self.nu)
+        g = gamma_quantile(nu, uniforms[:, 0])
+        return jnp.asarray(normals) / self.lengthscale * jnp.sqrt(nu / g)[:, None]
+
 
 # No method: Equinox makes an object for each call of one.
 def _root(square: Float[AnyArray, ""]) -> Float[AnyArray, ""]:
@@ -269,6 +307,14 @@ class _HalfIntegerMatern(Radial):
         """Return v ν/((ν−1) ℓ_d²), infinite for ν ≤ 1."""
         nu = jnp.asarray(self.nu)
         return matern_derivative_variance(nu, self.variance, self.lengthscale, num_dims)
+
+    def frequencies(
+        self, normals: Float[AnyArray, "r d"], uniforms: Float[AnyArray, "r d"]
+    ) -> Float[AnyArray, "r d"]:
+        """Return frequencies of the multivariate t distribution with 2ν degrees of freedom."""
+        nu = jnp.asarray(self.nu)
+        g = gamma_quantile(nu, uniforms[:, 0])
+        return jnp.asarray(normals) / self.lengthscale * jnp.sqrt(nu / g)[:, None]
 
 
 class Matern12(_HalfIntegerMatern):
@@ -383,6 +429,13 @@ class RationalQuadratic(Radial):
         return self._mixture(
             lambda lengthscale: wrapped_gaussian(lag, lengthscale, period), lag.shape[0]
         )
+
+    def frequencies(
+        self, normals: Float[AnyArray, "r d"], uniforms: Float[AnyArray, "r d"]
+    ) -> Float[AnyArray, "r d"]:
+        """Return frequencies that are normal given a Gamma(α) precision."""
+        g = gamma_quantile(self.alpha, uniforms[:, 0])
+        return jnp.asarray(normals) / self.lengthscale * jnp.sqrt(g / self.alpha)[:, None]
 
     def _mixture(self, of_lengthscale, num_dims: int) -> Float[AnyArray, ""]:
         g, weights = gamma_mixture(self.alpha, RATIONAL_NODES)

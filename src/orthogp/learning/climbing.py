@@ -41,6 +41,7 @@ def climb(
     out_of_time: Callable[[], bool],
     curvature: NDArray[np.float64] | None = None,
     tolerance: float = TOLERANCE,
+    alike: slice = slice(0),
 ) -> Summit:
     """Return the maximum found from a vector whose last entry is the log noise variance.
 
@@ -52,6 +53,8 @@ def climb(
         That of an earlier search which ended close by: a few steps from there may then suffice.
     tolerance : float
         An iteration that gains less, in nats, is the last.
+    alike : slice
+        Coordinates whose curvature is measured as one number, there being very many of them.
     """
     floor = NOISE_FLOOR
     for _ in range(8):
@@ -80,6 +83,7 @@ def climb(
                 max_iterations=max_iterations,
                 out_of_time=out_of_time,
                 tolerance=tolerance,
+                alike=alike,
             )
             return Summit(maximum, lower, upper)
         except PrecisionError:

@@ -2,11 +2,13 @@
 
 Fitting any family: place the features, learn at that placement, place them again.
 
-The lattice features' fit, which costs little, gives the hyperparameters to start from.
+Where hyperparameters start, how features are placed and how far parameters may go depends on what
+there is: sums on a lattice (`family_from_sums.py`), or the rows alone (`family_from_rows.py`).
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -15,7 +17,7 @@ from numpy.typing import NDArray
 
 from orthogp.errors import FeatureError, PrecisionError
 from orthogp.features import Features, MeanPrior, PointFeatures, SpectralFeatures
-from orthogp.features.additive import for_kernel, is_wrapped
+from orthogp.features.additive import is_wrapped
 from orthogp.features.base import prior_variance
 from orthogp.features.placement import sample_box
 from orthogp.features.series import SeriesFeatures
@@ -35,12 +37,12 @@ from orthogp.inference.residual import sharp_series_bound
 from orthogp.inference.sources import EvaluatedSource, RowSource, SeriesSource, Source
 from orthogp.inference.threads import BlasThreads, one_thread
 from orthogp.kernels import Kernel
-from orthogp.learning.climbing import climb, lattice_start
+from orthogp.learning.climbing import Summit, climb
 from orthogp.learning.dense import ROUNDING, SETTLED
-from orthogp.learning.limits import names_at_limit, parameter_limits
+from orthogp.learning.limits import names_at_limit
 from orthogp.learning.problem import Fit, FitSettings, Start
 from orthogp.learning.status import describe_family
-from orthogp.learning.wrapping import choose_decimation, wrap_error
+from orthogp.learning.wrapping import wrap_error
 from orthogp.statistics import FourierStatistics, FrequencyLattice
 
 
@@ -54,34 +56,38 @@ class FamilyRows:
 
 
 _ROUNDS, _LEARNED_ROUNDS = 3, 8
-_HEADROOM = 1.1
 # Placing again must gain this share of what the features lose, or it is not worth another round.
 _WORTH = 0.2
-# A quadrature error beyond which a finer lattice is used, if the statistics have one.
-_ROUGH = 0.05
-# A trace term, in nats per row, at which the lattice's hyperparameters are no good start.
+# A trace term, in nats per row, at which the first hyperparameters are no good start.
 _MUCH = 0.1
+# Noise variances, in variances of the targets, that are tried then.
+_NOISES = tuple(np.geomspace(1e-6, 0.5, 18).tolist())
 # Dilations tried around the present one when the family learns it.
 _DILATIONS = (0.75, 0.9, 0.97, 1.03, 1.1, 1.3)
 
+# The largest number of the features' own parameters whose curvatures are measured one by one.
+_MANY_FREE = 100
+
 
 @dataclass(frozen=True)
-class _Placement:
-    """Features in place, as they were chosen and as the moments see them."""
+class Placement:
+    """Features in place, as they were chosen and as the moments see them.
+
+    The statistics, if there are any, are those on the lattice of the features.
+    """
 
     family: Features
     features: Features
-    statistics: FourierStatistics
+    statistics: FourierStatistics | None = None
 
 
-class FamilyFitter:
+class FamilyFitter(ABC):
     """Fits a family to standardised targets; see `fit`.
 
     Parameters
     ----------
     family : Features
         With or without open parameters.
-    statistics : FourierStatistics
     rows : FamilyRows
         For families that are not series on a lattice.
     extent : Domain
@@ -91,7 +97,6 @@ class FamilyFitter:
     def __init__(
         self,
         family: Features,
-        statistics: FourierStatistics,
         rows: FamilyRows | None,
         extent: Domain,
         mean: MeanPrior,
@@ -99,7 +104,6 @@ class FamilyFitter:
         threads: BlasThreads | None = None,
     ) -> None:
         self.family = family
-        self.statistics = statistics
         self.rows = rows
         self.extent = extent
         width = extent.upper - extent.lower
@@ -107,8 +111,6 @@ class FamilyFitter:
         self.mean = mean
         self.settings = settings
         self._threads = BlasThreads(1) if threads is None else threads
-        # How often the lattice was made finer than the prior's period asks, for the quadrature.
-        self._halvings = 0
         self._at_limit: tuple[str, ...] = ()
         self._converged = True
         self._curvature: NDArray[np.float64] | None = None
@@ -118,15 +120,13 @@ class FamilyFitter:
 
     def fit(self, starts: list[Start]) -> Fit:
         """Return the fit from the best of some starting values."""
-        num_dims, kernel = len(self.width), starts[0].kernel
-        for_kernel(self.family, kernel, num_dims).check(kernel, num_dims)
+        kernel = starts[0].kernel
+        self._adapted(kernel).check(kernel, len(self.width))
         if not self.settings.learn:
             return self._finish(self._place(starts[0].kernel), starts[0])
-        best, self._curvature = lattice_start(
-            starts, self.statistics, self.width, self.mean, self.settings, self._threads
-        )
+        best = self._begin(starts)
         placement = self._place(best.kernel)
-        if not self.family.learns:
+        if not self._learns(placement):
             return self._finish(placement, best)
         best = self._better_start(placement, best)
         value, candidate = -np.inf, placement
@@ -144,50 +144,40 @@ class FamilyFitter:
                 break
         return self._finish(placement, best)
 
-    # ------------------------------------------------------------------ placing
+    # ------------------------------------------------------------------ what there is to learn from
 
-    def _place(self, kernel: Kernel, previous: _Placement | None = None) -> _Placement:
-        """Return the family placed for a kernel, on the coarsest lattice that suits it."""
-        family = for_kernel(self.family, kernel, len(self.width))
-        place = family.placed if previous is None else previous.family.adjusted
-        lower, upper = self.extent
-        lattice = self.statistics.lattice
-        period = family.wanted_period(kernel, self.width)
-        if period is None:
-            factors = choose_decimation(
-                kernel, lattice, self.width, self.settings.wrap_tolerance, _HEADROOM
-            )
-        else:
-            factors = np.maximum((lattice.period / period + 1e-9).astype(np.int64), 1)
-        factors = np.maximum(factors // 2**self._halvings, 1)
-        while True:
-            coarse = lattice.decimate(factors)
-            try:
-                with one_thread():
-                    placed = place(kernel, lower, upper, coarse)
-                    series = placed.on(coarse)
-                    if previous is not None or np.all(factors == 1):
-                        break
-                    if self._quadrature_error(placed, coarse, kernel) <= _ROUGH:
-                        break
-            except FeatureError:
-                if np.all(factors == 1):
-                    raise
-                place = family.placed
-            self._halvings += 1
-            factors = np.maximum(factors // 2, 1)
-        if series is not None:
-            return _Placement(placed, series, self.statistics.decimate(factors))
-        placed = family.from_rows(kernel, self._require_rows().X)
-        return _Placement(placed, placed, self.statistics)
+    @abstractmethod
+    def _adapted(self, kernel: Kernel) -> Features:
+        """Return the family as a kernel needs it."""
 
-    def _source(self, placement: _Placement, kernel: Kernel) -> Source:
+    @abstractmethod
+    def _begin(self, starts: list[Start]) -> Start:
+        """Return the hyperparameters that learning begins with."""
+
+    @abstractmethod
+    def _place(self, kernel: Kernel, previous: Placement | None = None) -> Placement:
+        """Return the family placed for a kernel, for the first time or again."""
+
+    @abstractmethod
+    def _limits(
+        self, source: Source, kernel: Kernel, noise_floor: float
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return limits of the kernel's learned parameters and, last, of the log noise variance."""
+
+    def _names_at_limit(self, source: Source, summit: Summit) -> tuple[str, ...]:
+        """Return the kernel's parameters that ended at a limit a user should know of."""
+        return names_at_limit(source.slots, summit.maximum.x, summit.lower, summit.upper)
+
+    def _learns(self, placement: Placement) -> bool:
+        """Return whether the bound of the features says anything about hyperparameters."""
+        return self.family.learns
+
+    def _source(self, placement: Placement, kernel: Kernel) -> Source:
         slots, repeats = learned_slots(kernel), self.settings.repeats
         features = placement.features
-        if isinstance(features, SeriesFeatures) and features.stationary:
-            return SeriesSource(
-                features, kernel, slots, placement.statistics, self.mean, repeats=repeats
-            )
+        statistics = placement.statistics
+        if isinstance(features, SeriesFeatures) and features.stationary and statistics is not None:
+            return SeriesSource(features, kernel, slots, statistics, self.mean, repeats=repeats)
         rows = self._require_rows()
         by_phi = isinstance(features, PointFeatures) and features.stationary
         kind = RowSource if by_phi else EvaluatedSource
@@ -212,7 +202,7 @@ class FamilyFitter:
 
     # ------------------------------------------------------------------ learning
 
-    def _learn(self, placement: _Placement, start: Start) -> tuple[_Placement, Start, float]:
+    def _learn(self, placement: Placement, start: Start) -> tuple[Placement, Start, float]:
         """Return the placement, hyperparameters and bound after one search."""
         source = self._source(placement, start.kernel)
         objective = FamilyObjective(source, self._threads)
@@ -220,13 +210,16 @@ class FamilyFitter:
         summit = climb(
             objective.value_and_gradient,
             vector,
-            lambda floor: self._limits(source, start.kernel, vector, floor),
+            lambda floor: self._all_limits(source, start.kernel, vector, floor),
             max_iterations=40 if source.num_free == 0 else 100,
             out_of_time=self.settings.late,
             curvature=self._curvature if source.num_free == 0 else None,
+            alike=slice(len(vector) - 1 - source.num_free, len(vector) - 1)
+            if source.num_free > _MANY_FREE
+            else slice(0),
         )
         maximum = summit.maximum
-        self._at_limit = names_at_limit(source.slots, maximum.x, summit.lower, summit.upper)
+        self._at_limit = self._names_at_limit(source, summit)
         self._converged = maximum.converged
         self._curvature = maximum.curvature
         self._lost = objective.trace_term
@@ -245,22 +238,19 @@ class FamilyFitter:
         """Whether the family's own parameters follow the bound."""
         return bool(getattr(self.family, "learn", False))
 
-    def _dilate(
-        self, placement: _Placement, start: Start, value: float
-    ) -> tuple[_Placement, float]:
+    def _dilate(self, placement: Placement, start: Start, value: float) -> tuple[Placement, float]:
         """Return the placement whose dilation has the best bound at fixed hyperparameters."""
-        family = placement.family
+        family, statistics = placement.family, placement.statistics
         assert isinstance(family, SpectralFeatures)
+        assert statistics is not None
         dilation = np.asarray(family.dilation)
         best = placement
         for factor in _DILATIONS:
             try:
                 other = family.dilated(factor * dilation).placed(
-                    start.kernel, *self.extent, placement.statistics.lattice
+                    start.kernel, *self.extent, statistics.lattice
                 )
-                candidate = replace(
-                    placement, family=other, features=other.on(placement.statistics.lattice)
-                )
+                candidate = replace(placement, family=other, features=other.on(statistics.lattice))
                 objective = FamilyObjective(self._source(candidate, start.kernel), self._threads)
                 bound = objective.value(objective.vector(start))
             except (FeatureError, PrecisionError):
@@ -269,42 +259,33 @@ class FamilyFitter:
                 best, value = candidate, bound
         return best, value
 
-    def _better_start(self, placement: _Placement, start: Start) -> Start:
+    def _better_start(self, placement: Placement, start: Start) -> Start:
         """Return hyperparameters of more noise or less signal, where the features lose a lot.
 
-        From the lattice's own values a search could end at noise alone.
+        From the first values a search could end at noise alone.
         """
         objective = FamilyObjective(self._source(placement, start.kernel), self._threads)
         try:
             best, bound = start, objective.value(objective.vector(start))
         except PrecisionError:
             best, bound = start, -np.inf
-        if objective.trace_term < _MUCH * self.statistics.count:
+        if objective.trace_term < _MUCH * objective.source.count:
             return start
+        own = start.noise_variance
+        noises = [own, *(level for level in _NOISES if level > own)]
         for signal in (1.0, 0.2, 0.05):
-            for noise in (1.0, 4.0, 16.0):
-                variance = min(noise * start.noise_variance, max(0.5, start.noise_variance))
-                vector = objective.vector(Start(start.kernel.scaled(signal), variance))
-                value = objective.value(vector)
+            vector = objective.vector(Start(start.kernel.scaled(signal), own))
+            for noise, value in zip(noises, objective.values(vector, noises), strict=True):
                 if value > bound:
                     # Through the vector, which leaves fixed parameters alone.
-                    best, bound = Start(objective.source.kernel_at(vector[:-1]), variance), value
+                    best, bound = Start(objective.source.kernel_at(vector[:-1]), noise), value
         return best
 
-    def _limits(
+    def _all_limits(
         self, source: Source, kernel: Kernel, vector: NDArray[np.float64], noise_floor: float
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        lattice = self.statistics.lattice
-        if isinstance(source.features, SeriesFeatures) and is_wrapped(source.features):
-            lattice = source.features.lattice
-        lower, upper = parameter_limits(
-            kernel,
-            source.slots,
-            lattice,
-            self.width,
-            self.settings.wrap_tolerance,
-            noise_floor,
-        )
+        """Return the limits of a vector that holds the features' own parameters too."""
+        lower, upper = self._limits(source, kernel, noise_floor)
         size = len(lower) - 1
         own = vector[size:-1]
         return (
@@ -314,7 +295,7 @@ class FamilyFitter:
 
     # ------------------------------------------------------------------ the end
 
-    def _finish(self, placement: _Placement, best: Start) -> Fit:
+    def _finish(self, placement: Placement, best: Start) -> Fit:
         source = self._source(placement, best.kernel)
         objective = FamilyObjective(source)
         moments = source.moments(objective.vector(best)[:-1])
@@ -326,11 +307,16 @@ class FamilyFitter:
                 elbo = upper = projected_bound(moments, noise, chol)
             else:
                 elbo = titsias_bound(moments, noise, chol)
-                if isinstance(features, SeriesFeatures) and is_wrapped(features):
+                statistics = placement.statistics
+                if (
+                    isinstance(features, SeriesFeatures)
+                    and is_wrapped(features)
+                    and statistics is not None
+                ):
                     upper = sharp_series_bound(
                         features,
                         best.kernel,
-                        placement.statistics,
+                        statistics,
                         self.mean,
                         moments,
                         noise,
@@ -338,15 +324,14 @@ class FamilyFitter:
                     )
                 else:
                     upper = upper_bound(moments, noise, None, chol)
+        lattice = None if placement.statistics is None else placement.statistics.lattice
         size = float(np.sum(moments.yy)) / (2 * noise) + abs(elbo.complexity)
         certificate = Certificate(
             elbo.total,
             upper.total,
             self._wrap_error(features, best.kernel),
             ROUNDING * size,
-            quadrature_error=self._quadrature_error(
-                placement.family, placement.statistics.lattice, best.kernel
-            ),
+            quadrature_error=self._quadrature_error(placement.family, lattice, best.kernel),
             replaces_prior=not features.projects,
         )
         share = moments.residual_trace / (source.count * prior_variance(best.kernel))
@@ -383,9 +368,9 @@ class FamilyFitter:
         return 0.0
 
     def _quadrature_error(
-        self, family: Features, lattice: FrequencyLattice, kernel: Kernel
+        self, family: Features, lattice: FrequencyLattice | None, kernel: Kernel
     ) -> float:
-        if not isinstance(family, SpectralFeatures):
+        if not isinstance(family, SpectralFeatures) or lattice is None:
             return 0.0
         points = sample_box(self.extent.lower, self.extent.upper)
         few = points[:: max(len(points) // 33, 1)]

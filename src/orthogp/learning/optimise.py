@@ -44,15 +44,17 @@ def search(
     out_of_time: Callable[[], bool],
     curvature: NDArray[np.float64] | None = None,
     tolerance: float = TOLERANCE,
+    alike: slice = slice(0),
 ) -> Maximum:
     """Return the maximum that L-BFGS-B finds from a start that may be far from it.
 
-    The `curvature` at the start is measured by differences of gradients unless it is given. An
-    iteration that gains less than `tolerance` nats is the last.
+    The `curvature` at the start is measured by differences of gradients unless it is given, with
+    one number for the coordinates that are `alike`. An iteration that gains less than `tolerance`
+    nats is the last.
     """
     first, first_gradient = objective(start)
     if curvature is None:
-        curvature = curvature_at(objective, start, first_gradient, lower, upper)
+        curvature = curvature_at(objective, start, first_gradient, lower, upper, alike)
     # With a million rows the noise variance is some thousand times stiffer than the lengthscale;
     # unit curvatures save the search from finding that out.
     scale = np.sqrt(np.diag(curvature))
@@ -135,12 +137,30 @@ def refine(
 
 
 def curvature_at(
-    objective: Objective, x: Vector, gradient: Vector, lower: Vector, upper: Vector
+    objective: Objective,
+    x: Vector,
+    gradient: Vector,
+    lower: Vector,
+    upper: Vector,
+    alike: slice = slice(0),
 ) -> NDArray[np.float64]:
-    """Return minus the second derivatives at x by differences of gradients, eigenvalues ≥ 1."""
+    """Return minus the second derivatives at x by differences of gradients, eigenvalues ≥ 1.
+
+    Coordinates that are `alike` cost one difference together, along a random direction: its square
+    in these directions is their mean curvature.
+    """
     H = np.eye(len(x))
     _check_finite(gradient)
-    for i in range(len(x)):
+    together = np.arange(len(x))[alike]
+    if len(together):
+        signs = np.random.default_rng(0).choice([-1.0, 1.0], len(together))
+        moved = x.copy()
+        moved[together] = np.clip(x[together] + 1e-3 * signs, lower[together], upper[together])
+        step = moved - x
+        change = gradient - objective(moved)[1]
+        _check_finite(change)
+        H[together, together] = abs(step @ change) / max(step @ step, 1e-300)
+    for i in np.setdiff1d(np.arange(len(x)), together):
         moved = x.copy()
         moved[i] += 1e-3 if x[i] + 1e-3 <= upper[i] else -1e-3
         moved[i] = np.clip(moved[i], lower[i], upper[i])
@@ -148,6 +168,7 @@ def curvature_at(
             there = objective(moved)[1]
             _check_finite(there)
             H[i] = (gradient - there) / (moved[i] - x[i])
+            H[i, together] = 0.0
     eigenvalues, vectors = np.linalg.eigh((H + H.T) / 2)
     return (vectors * np.maximum(np.abs(eigenvalues), 1.0)) @ vectors.T
 
