@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     )
     from orthogp.estimators import GPRegressor
     from orthogp.gap_tuning import GapTuning, mirrored_gaps, tune_for_gaps
-    from orthogp.inference.stochastic_fit import TrainingSettings
     from orthogp.row_gaps import RowGaps
     from orthogp.statistics import FourierStatistics, FrequencyLattice
-    from orthogp.stochastic import StochasticGPRegressor
+    from orthogp.stochastic.regressor import StochasticGPRegressor
+    from orthogp.stochastic.training import TrainingSettings
 
 __version__ = "0.1.0"
 
@@ -69,13 +69,13 @@ _HOMES = {
     "GPRegressor": "estimators",
     "GapTuning": "gap_tuning",
     "RowGaps": "row_gaps",
-    "StochasticGPRegressor": "stochastic",
-    "TrainingSettings": "inference.stochastic_fit",
+    "StochasticGPRegressor": "stochastic.regressor",
+    "TrainingSettings": "stochastic.training",
     "keep_compiled": "compiled",
     "mirrored_gaps": "gap_tuning",
     "tune_for_gaps": "gap_tuning",
 }
-_PACKAGES = frozenset({"errors", "features", "inference", "kernels", "statistics"})
+_PACKAGES = frozenset({"errors", "features", "inference", "kernels", "statistics", "stochastic"})
 
 
 def __getattr__(name: str) -> Any:

@@ -27,13 +27,13 @@ from orthogp.inference.logistic_sites import LogisticSites
 from orthogp.inference.polya_gamma import PolyaGammaSites
 from orthogp.inference.settings import FitSettings
 from orthogp.inference.sites import LabelledRows
-from orthogp.inference.stochastic_fit import TrainingSettings
 from orthogp.inference.threads import one_thread
 from orthogp.kernels import Kernel
 from orthogp.label_learning import learn_labels
 from orthogp.persistence import PersistenceMixin
 from orthogp.sketch import Rows
 from orthogp.statistics.nufft import available_threads
+from orthogp.stochastic.training import TrainingSettings
 from orthogp.validation import (
     check_domain,
     check_inputs,

@@ -7,13 +7,11 @@ from pathlib import Path
 import click
 
 from orthogp.cli.group import debug_option
-
-# Those of orthogp.paper, named here so that no other command loads them.
-_EXPERIMENTS = ("figure1", "figure2", "figure3", "complexity", "noise")
+from orthogp.paper import EXPERIMENTS
 
 
 @click.command(epilog="Example: orthogp reproduce figure1 --out paper")
-@click.argument("experiment", type=click.Choice([*_EXPERIMENTS, "all"]))
+@click.argument("experiment", type=click.Choice([*EXPERIMENTS, "all"]))
 @click.option(
     "--out",
     type=click.Path(file_okay=False, path_type=Path),
@@ -32,9 +30,9 @@ def reproduce(experiment: str, out: Path, quick: bool) -> None:
     stochastic training. noise: that of the estimated bound. Their results are discussed in
     docs/paper.md.
     """
-    from orthogp.paper.experiments import run_experiments
+    from orthogp.paper.run import run_experiments
 
-    names = list(_EXPERIMENTS) if experiment == "all" else [experiment]
+    names = list(EXPERIMENTS) if experiment == "all" else [experiment]
     for path in run_experiments(
         names, out, quick=quick, write=lambda line: click.echo(line, err=True)
     ):

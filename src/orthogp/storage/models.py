@@ -24,11 +24,11 @@ from orthogp.inference.exact import ExactPosterior
 from orthogp.inference.iterative_posterior import IterativePosterior
 from orthogp.inference.posterior import Posterior
 from orthogp.inference.settings import Start
-from orthogp.inference.training_state import Progress
 from orthogp.kernels.sphere import Embedding
 from orthogp.neighbours.posterior import NeighbourPosterior
 from orthogp.sketch import Units
 from orthogp.statistics.nufft import available_threads
+from orthogp.stochastic.training import Progress
 from orthogp.storage.container import File, read_file, write_file
 from orthogp.storage.decoding import decoding
 from orthogp.storage.kernels import kernel_content, kernel_from

@@ -13,13 +13,13 @@ unbiased where the square of one is not:
     (y_n − μ_n)² ≈ (y_n − μ̂_n)(y_n − μ̂'_n),      μ̂ from J,  μ̂' from J'
 
 All other sums over j are the mean of the estimates from J and J'. The cost is rows × features of
-the draw, whatever N and M are.
+the draw, whatever N and M are. `SubsampledBound.maximise` climbs by such estimates.
 """
 
 from __future__ import annotations
 
 from functools import singledispatch
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +33,7 @@ from orthogp.features.series import MassSeries
 from orthogp.kernels import Kernel, components
 from orthogp.statistics.nufft import chunks
 
+# The number of rows evaluated at once for the bound itself.
 _ROWS_PER_BLOCK = 2**12
 
 
@@ -42,6 +43,12 @@ class MeanField(NamedTuple):
     mean: NDArray[np.float64]
     log_variance: NDArray[np.float64]
     log_noise: float
+
+    @classmethod
+    def prior(cls, num_features: int, noise_variance: float) -> Self:
+        """Return q(u) = p(u)."""
+        zeros = np.zeros(num_features)
+        return cls(zeros, zeros, float(np.log(noise_variance)))
 
 
 class Draw(NamedTuple):
@@ -155,6 +162,44 @@ class SubsampledBound:
             log_variance=variance_gradient,
             log_noise=0.5 * (misfit - len(self.X)),
         )
+
+    def maximise(
+        self,
+        q: MeanField,
+        rng: np.random.Generator,
+        *,
+        num_rows: int,
+        num_features: int,
+        num_steps: int = 2000,
+        learning_rate: float = 0.3,
+    ) -> MeanField:
+        """Return q(u) after steps along estimated gradients, with the noise variance held.
+
+        Each step moves the drawn features alone, by AdaGrad: every parameter moves by the learning
+        rate times its gradient over the root of the sum of its squared gradients.
+
+        Parameters
+        ----------
+        q : MeanField
+            To start from.
+        rng : Generator
+        num_rows, num_features : int
+            Of each draw; two sets of features are drawn.
+        num_steps : int
+        learning_rate : float
+        """
+        mean, log_variance = np.array(q.mean), np.array(q.log_variance)
+        squares = np.zeros((2, len(mean)))
+        for _ in range(num_steps):
+            draw = self.draw(rng, num_rows, num_features)
+            found = self.estimate(MeanField(mean, log_variance, q.log_noise), draw)
+            gradients = np.stack([found.mean, found.log_variance])
+            squares[:, found.features] += gradients**2
+            roots = np.sqrt(np.maximum(squares[:, found.features], np.finfo(np.float64).tiny))
+            steps = learning_rate * gradients / roots
+            mean[found.features] += steps[0]
+            log_variance[found.features] += steps[1]
+        return MeanField(mean, log_variance, q.log_noise)
 
     def exact(self, q: MeanField) -> float:
         """Return the bound itself, from all rows and all features."""
