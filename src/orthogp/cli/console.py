@@ -65,7 +65,7 @@ class Console:
         self._stop()
 
     def begin(self, task: str, total: int | None) -> None:
-        """Show a bar for a task of so many rows; none if there is nothing to count."""
+        """Show a bar for a task with a number of rows; none if there is nothing to count."""
         self._stop()
         if self._quiet or total is None or not sys.stderr.isatty():
             return

@@ -18,24 +18,16 @@ from orthogp.cli.options import (
     Output,
     Size,
     Summing,
-    batch_option,
-    checkpoint_option,
-    data_argument,
+    data_options,
     domain_in_numbers,
     family_names,
-    force_option,
     gather,
     has_dates,
-    inputs_option,
     kernel_option,
     mean_of,
     mean_option,
-    out_option,
     output_options,
-    scheduler_option,
-    skip_bad_option,
-    target_option,
-    weights_option,
+    summing_options,
 )
 from orthogp.cli.sketch import joined_cluster
 
@@ -87,10 +79,7 @@ class RowOptions(NamedTuple):
 
 
 @click.command(epilog=_EXAMPLES)
-@data_argument
-@target_option
-@inputs_option
-@weights_option
+@data_options
 @kernel_option
 @click.option(
     "--features",
@@ -140,18 +129,13 @@ class RowOptions(NamedTuple):
     help="Rows that take no more are read at once, and every solver can be used; more rows are "
     "summed in one pass within bounded memory, and lattice features learn from the sums.",
 )
-@skip_bad_option
-@checkpoint_option
-@batch_option
-@scheduler_option
+@summing_options
 @click.option(
     "--diagnostics/--no-diagnostics",
     default=True,
     help="Whether to check the model by leaving out rows, on up to 10,000 of them.",
 )
-@out_option("Where the model goes.")
-@force_option
-@output_options
+@output_options("Where the model goes.")
 @gather(given=Given, model=ModelOptions, rows=RowOptions, summing=Summing, output=Output)
 def fit(
     given: Given, model: ModelOptions, rows: RowOptions, summing: Summing, output: Output

@@ -146,18 +146,22 @@ class NamesOption(click.Option):
 # ---------------------------------------------------------------------- options
 
 
-data_argument = click.argument("data", nargs=-1, required=True, metavar="DATA...")
-target_option = click.option(
-    "--target", type=NAMES, metavar="NAME", help="The column to predict (or several: a,b)."
-)
+def combined(*options: Callable[[Any], Any]) -> Callable[[Decorated], Decorated]:
+    """Return the decorator that adds several options, in this order."""
+
+    def decorate(command: Decorated) -> Decorated:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
 inputs_option = click.option(
     "--inputs",
     type=NAMES,
     metavar="NAMES",
     help="The columns to predict from, with commas between.  [default: all others, if at most 3]",
-)
-weights_option = click.option(
-    "--weights", metavar="NAME", help="A column that says how many rows each row stands for."
 )
 skip_bad_option = click.option(
     "--skip-bad", is_flag=True, help="Leave out rows that cannot be read, and count them."
@@ -174,56 +178,67 @@ kernel_option = click.option(
 mean_option = click.option(
     "--mean", type=click.Choice(MEANS), help="The mean function.  [default: auto]"
 )
-checkpoint_option = click.option(
-    "--checkpoint-seconds",
-    type=click.FloatRange(min=0),
-    default=60.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="How often a pass over large files notes, beside the output, how far it has come; a run "
-    "that was killed goes on from there.",
-)
-batch_option = click.option(
-    "--batch-rows",
-    type=click.IntRange(min=1),
-    metavar="NUMBER",
-    help="How many rows of large files are summed at once; fewer take less memory and more time.  "
-    "[default: up to 4 million]",
-)
-
-scheduler_option = click.option(
-    "--scheduler",
-    metavar="ADDRESS",
-    help="Sum the rows on the workers of a dask scheduler (tcp://HOST:8786), which must see the "
-    "files under the same names.",
-)
-
-
-def out_option(what: str, *, required: bool = True) -> Callable[[Decorated], Decorated]:
-    """Return the decorator that adds `--out`."""
-    return click.option(
-        "--out",
-        required=required,
-        type=click.Path(dir_okay=False, allow_dash=True),
-        metavar="FILE",
-        help=what,
-    )
-
-
 force_option = click.option(
     "--force",
     is_flag=True,
     help="Overwrite whatever file has the output's name, unless it is read by the command.",
 )
+#: The data, and which of their columns are which.
+data_options = combined(
+    click.argument("data", nargs=-1, required=True, metavar="DATA..."),
+    click.option(
+        "--target", type=NAMES, metavar="NAME", help="The column to predict (or several: a,b)."
+    ),
+    inputs_option,
+    click.option(
+        "--weights", metavar="NAME", help="A column that says how many rows each row stands for."
+    ),
+)
+#: How rows are read, and summed if there are many.
+summing_options = combined(
+    skip_bad_option,
+    click.option(
+        "--checkpoint-seconds",
+        type=click.FloatRange(min=0),
+        default=60.0,
+        show_default=True,
+        metavar="SECONDS",
+        help="How often a pass over large files notes, beside the output, how far it has come; a "
+        "run that was killed goes on from there.",
+    ),
+    click.option(
+        "--batch-rows",
+        type=click.IntRange(min=1),
+        metavar="NUMBER",
+        help="How many rows of large files are summed at once; fewer take less memory and more "
+        "time.  [default: up to 4 million]",
+    ),
+    click.option(
+        "--scheduler",
+        metavar="ADDRESS",
+        help="Sum the rows on the workers of a dask scheduler (tcp://HOST:8786), which must see "
+        "the files under the same names.",
+    ),
+)
 
 
-def output_options(command: Decorated) -> Decorated:
-    """Add `--json`, `--quiet` and `--debug`."""
-    command = debug_option(command)
-    command = click.option("--quiet", "-q", is_flag=True, help="Say nothing but errors.")(command)
-    return click.option(
-        "--json", "as_json", is_flag=True, help="Print one JSON object on standard output."
-    )(command)
+def output_options(what: str, *, required: bool = True) -> Callable[[Decorated], Decorated]:
+    """Return the decorator that adds `--out` and all that says how a command speaks."""
+    return combined(
+        click.option(
+            "--out",
+            required=required,
+            type=click.Path(dir_okay=False, allow_dash=True),
+            metavar="FILE",
+            help=what,
+        ),
+        force_option,
+        click.option(
+            "--json", "as_json", is_flag=True, help="Print one JSON object on standard output."
+        ),
+        click.option("--quiet", "-q", is_flag=True, help="Say nothing but errors."),
+        debug_option,
+    )
 
 
 # ---------------------------------------------------------------------- several options as one

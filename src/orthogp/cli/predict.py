@@ -12,9 +12,7 @@ from orthogp.cli.console import Console, read_in
 from orthogp.cli.options import (
     NAMES,
     Output,
-    force_option,
     gather,
-    out_option,
     output_options,
     skip_bad_option,
 )
@@ -49,9 +47,7 @@ _HALF_WIDTH = 1.959963984540054
     "--noise", is_flag=True, help="For new observations, instead of the function without noise."
 )
 @skip_bad_option
-@out_option("Where the predictions go: a .csv, .tsv or .parquet file, or - for CSV.")
-@force_option
-@output_options
+@output_options("Where the predictions go: a .csv, .tsv or .parquet file, or - for CSV.")
 @gather(output=Output)
 def predict(
     model: str,

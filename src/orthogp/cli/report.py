@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from orthogp.cli.console import Console, debug_option, read_in, write_out
-from orthogp.cli.options import force_option, out_option, output_options
+from orthogp.cli.options import output_options
 from orthogp.cli.predict import load_fitted
 from orthogp.paper import EXPERIMENTS
 
@@ -20,9 +20,7 @@ Examples:
 
 @click.command(epilog=_EXAMPLES)
 @click.argument("model", type=click.Path(dir_okay=False, allow_dash=True), metavar="MODEL")
-@out_option("Where the page goes; without it, a summary is printed.", required=False)
-@force_option
-@output_options
+@output_options("Where the page goes; without it, a summary is printed.", required=False)
 def report(model: str, out: str | None, force: bool, as_json: bool, quiet: bool) -> None:
     """Show a model: a page with plots, or a summary in words."""
     from orthogp.cli.outputs import REPORT, check_output

@@ -17,23 +17,15 @@ from orthogp.cli.options import (
     Intervals,
     Output,
     Summing,
-    batch_option,
-    checkpoint_option,
-    data_argument,
+    data_options,
     domain_in_numbers,
-    force_option,
     gather,
-    inputs_option,
     kernel_option,
     mean_of,
     mean_option,
-    out_option,
     output_options,
     scaled_for,
-    scheduler_option,
-    skip_bad_option,
-    target_option,
-    weights_option,
+    summing_options,
 )
 
 if TYPE_CHECKING:
@@ -68,10 +60,7 @@ class LatticeOptions(NamedTuple):
 
 
 @click.command(epilog=_EXAMPLES)
-@data_argument
-@target_option
-@inputs_option
-@weights_option
+@data_options
 @kernel_option
 @mean_option
 @click.option(
@@ -87,13 +76,8 @@ class LatticeOptions(NamedTuple):
     metavar="FILE",
     help="Sum on the lattice of other statistics, so that both can be merged.",
 )
-@skip_bad_option
-@checkpoint_option
-@batch_option
-@scheduler_option
-@out_option("Where the statistics go.")
-@force_option
-@output_options
+@summing_options
+@output_options("Where the statistics go.")
 @gather(given=Given, wanted=LatticeOptions, summing=Summing, output=Output)
 def sketch(given: Given, wanted: LatticeOptions, summing: Summing, output: Output) -> None:
     """Sum the rows of files in one pass, for models to be fitted later.
@@ -118,9 +102,7 @@ def sketch(given: Given, wanted: LatticeOptions, summing: Summing, output: Outpu
 
 @click.command(epilog=_MERGE_EXAMPLES)
 @click.argument("files", nargs=-1, required=True, metavar="A B...")
-@out_option("Where the sum goes.")
-@force_option
-@output_options
+@output_options("Where the sum goes.")
 @gather(output=Output)
 def merge(files: tuple[str, ...], output: Output) -> None:
     """Add up statistics of different rows.

@@ -4,9 +4,9 @@ With K_uu = I, B = I + A/σ² and B_jj its diagonal blocks, the best q(u) = ∏_
 
     m = B⁻¹b/σ²,      S_j = B_jj⁻¹,      bound = Titsias' − ½ (Σ_j log|B_jj| − log|B|)
 
-for each target: the mean is that of the full posterior, and factorising costs what Fischer's
-inequality says. Blocks of one feature are the mean-field approximation; two blocks, of `TwoBlock`
-features, are q(u)q(v) of SOLVE-GP (Shi, Titsias & Mnih 2019).
+for each target: the mean equals the mean of the full posterior, and factorising costs what
+Fischer's inequality says. Blocks of one feature are the mean-field approximation; two blocks, of
+`TwoBlock` features, are q(u)q(v) of SOLVE-GP (Shi, Titsias & Mnih 2019).
 
 With φ the features and d(x) = k(0) − Σ φ_m(x)² the variance that they leave out, any q(u) gives
 

@@ -2,7 +2,7 @@ r"""How noisy the Monte Carlo bound is: the paper's open question of how T must 
 
 At the collapsed optimum for the rows of figure 2, with the best a for each M, the bound is
 estimated many times from two sets of T frequencies. All rows are in every batch, so that the
-standard deviation is that of the estimator alone. What it must be small against is the slack of the
+standard deviation is due to the estimator alone. It must be small against the slack of the
 bound, log p(y) − ELBO, which says how much there is to gain by more features. From the T at which
 it falls to a hundredth of that, by interpolation for each M, follows the rule
 

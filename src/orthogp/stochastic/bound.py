@@ -160,7 +160,7 @@ def estimate_marginals(
     samples : pair of Samples
         Two independent sets.
     dilation : (d,), optional
-        In place of the features' own (Trig's a), to be differentiated.
+        In place of the dilation of the features (Trig's a), to be differentiated.
     """
     c = jnp.asarray(features.dilation if dilation is None else dilation)
     first, second = samples
@@ -396,7 +396,7 @@ def train_stochastic(
     X, y : (n, d), (n,)
         Arrays in memory, or mapped from files; y of mean zero, or labels 0 and 1.
     model : StochasticModel
-        Where training starts; its sampler is that of the settings.
+        Where training starts; the sampler is taken from the settings.
     settings : TrainingSettings, optional
     """
     settings = TrainingSettings() if settings is None else settings

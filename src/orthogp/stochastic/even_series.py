@@ -39,7 +39,7 @@ def evaluate_evenly(
     step: Float[AnyArray, ""],
     x: Float[AnyArray, " n"],
 ) -> Float[AnyArray, "r n"]:
-    """Return r such series, each with its own start, at the points x."""
+    """Return r series, each with its start, at the points x."""
     return _evaluate_forward(coefficients, starts, step, x)[0]
 
 

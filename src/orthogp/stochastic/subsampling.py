@@ -13,7 +13,7 @@ unbiased where the square of one is not:
     (y_n − μ_n)² ≈ (y_n − μ̂_n)(y_n − μ̂'_n),      μ̂ from J,  μ̂' from J'
 
 All other sums over j are the mean of the estimates from J and J'. The cost is rows × features of
-the draw, whatever N and M are. `SubsampledBound.maximise` climbs by such estimates.
+the draw, whatever N and M are. `SubsampledBound.maximise` climbs by these estimates.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class SubsampledBound:
     ----------
     features : Lattice, MassSeries or AdditiveSeries
         Families that can evaluate a few of their features; see `evaluate_some`. Spectral families
-        are such on a lattice: `features.on(lattice)`.
+        can once they are on a lattice: `features.on(lattice)`.
     kernel : Kernel
     X : (n, d)
     y : (n,)
@@ -248,8 +248,8 @@ def _(
     Phi[:, modes] = np.cos(phases - np.where(sine, np.pi / 2, 0.0)) * np.sqrt(variances)
     slopes = np.flatnonzero(columns >= 2 * size - 1)
     if len(slopes):
-        own = mean.covariates(X)[:, columns[slopes] - (2 * size - 1)]
-        Phi[:, slopes] = np.sqrt(mean.slope_variance) * own
+        covariates = mean.covariates(X)[:, columns[slopes] - (2 * size - 1)]
+        Phi[:, slopes] = np.sqrt(mean.slope_variance) * covariates
     return Phi
 
 
@@ -276,9 +276,11 @@ def _(
 ) -> NDArray[np.float64]:
     Phi = np.empty((len(X), len(columns)))
     start = 0
-    for part, (dims, own) in zip(features.parts, components(kernel, X.shape[1])):
+    for part, (dims, component) in zip(features.parts, components(kernel, X.shape[1])):
         inside = (columns >= start) & (columns < start + part.num_features)
         if np.any(inside):
-            Phi[:, inside] = evaluate_some(part, own, X[:, list(dims)], columns[inside] - start)
+            Phi[:, inside] = evaluate_some(
+                part, component, X[:, list(dims)], columns[inside] - start
+            )
         start += part.num_features
     return Phi

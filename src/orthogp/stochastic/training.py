@@ -78,7 +78,7 @@ class TrainingSettings:
         Rows of a step; `None` takes all.
     num_samples : int or None
         T, frequencies of either set; `None` starts at the number of features and doubles T
-        whenever their noise, rather than that of the batches, hides the progress.
+        whenever the noise of the frequencies, not of the batches, hides the progress.
     sampler : {"stratified", "independent"}
     max_steps : int
     max_seconds : float or None
@@ -319,8 +319,8 @@ def _compiled_block(
                 lambda q: objective(_with_q(start, q), batch, key), ascent.q, rho, share
             )
             parameters = _with_q(start, moved)
-            # The others' gradient where q(u) is now, from frequencies that it has not seen: at the
-            # best q(u) it is that of the collapsed bound, elsewhere q(u) holds the others back.
+            # The gradient of the other parameters at the new q(u), from new frequencies: at the
+            # best q(u) it is the gradient of the collapsed bound; elsewhere q(u) holds them back.
             again = jax.grad(objective)(parameters, batch, jax.random.fold_in(key, 1))
             ascent = _with_q(again, jax.tree.map(jnp.zeros_like, again.q))
             # The rest waits until q(u) has seen the data.
