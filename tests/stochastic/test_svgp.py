@@ -458,9 +458,8 @@ ROWS = make_rows(0, NUM_ROWS, 2)
         ({"X": np.full((NUM_ROWS, 2), np.inf)}, InputError, "infinite"),
         ({"likelihood": Bernoulli()}, InputError, "labels"),
         ({"kernel": RBF(1.0, [1.0, 1.0, 1.0])}, KernelError, "3 lengthscales"),
-        ({"points": {"num_features": NUM_ROWS + 1}}, FeatureError, "distinct rows"),
+        ({"points": InducingPoints(NUM_ROWS + 1)}, FeatureError, "distinct rows"),
         ({"covariance": "full"}, InputError, "covariance"),
-        ({"points": {"placement": "random"}}, FeatureError, "placement"),
     ],
 )
 def test_what_cannot_be_is_refused(
@@ -471,11 +470,16 @@ def test_what_cannot_be_is_refused(
         "y": ROWS.y[:, 0],
         "kernel": RBF(),
         "likelihood": Gaussian(0.0),
+        "points": InducingPoints(4),
         **changes,
     }
-    arguments["points"] = InducingPoints(**{"num_features": 4, **changes.get("points", {})})
     with pytest.raises(error, match=words):
         SparseVariational.from_rows(**arguments)
+
+
+def test_unknown_placements_are_refused() -> None:
+    with pytest.raises(FeatureError, match="placement"):
+        InducingPoints(4, placement="random")
 
 
 def test_inputs_of_another_width_are_refused() -> None:
