@@ -24,7 +24,6 @@ from orthogp.classifier_report import summarise_classifier
 from orthogp.display import DisplayMixin
 from orthogp.errors import InputError, KernelError, OutOfDomainWarning, check_finite
 from orthogp.inference import Domain
-from orthogp.inference.stochastic_fit import TrainingSettings
 from orthogp.inference.threads import one_thread
 from orthogp.kernels import Kernel
 from orthogp.learning.problem import FitSettings
@@ -32,6 +31,7 @@ from orthogp.learning.sketch import Rows
 from orthogp.model_choice import Model, begin_sketch, called, check_categories, choose_model
 from orthogp.persistence import PersistenceMixin
 from orthogp.statistics.nufft import available_threads
+from orthogp.stochastic.training import TrainingSettings
 from orthogp.validation import (
     check_domain,
     check_inputs,

@@ -7,7 +7,7 @@ from typing import Any
 
 from orthogp.classifier import GPClassifier
 from orthogp.regressor import GPRegressor
-from orthogp.stochastic import StochasticGPRegressor
+from orthogp.stochastic.regressor import StochasticGPRegressor
 from orthogp.storage.container import read_file
 from orthogp.storage.models import model_from, write_model
 
