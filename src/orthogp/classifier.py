@@ -25,13 +25,13 @@ from orthogp.display import DisplayMixin
 from orthogp.errors import InputError, KernelError, OutOfDomainWarning, check_finite
 from orthogp.inference import Domain
 from orthogp.inference.threads import one_thread
-from orthogp.inference.training_state import TrainingSettings
 from orthogp.kernels import Kernel
 from orthogp.learning.problem import FitSettings
 from orthogp.learning.sketch import Rows
 from orthogp.model_choice import Model, begin_sketch, called, check_categories, choose_model
 from orthogp.persistence import PersistenceMixin
 from orthogp.statistics.nufft import available_threads
+from orthogp.stochastic.training import TrainingSettings
 from orthogp.validation import (
     check_domain,
     check_inputs,

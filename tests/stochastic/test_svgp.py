@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import cache
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -14,16 +15,13 @@ from scipy.special import expit, gammaln
 
 from orthogp.errors import FeatureError, InputError, KernelError
 from orthogp.features.inducing import JITTER, InducingPoints
-from orthogp.inference import svgp
 from orthogp.inference.bounds import titsias_bound
 from orthogp.inference.likelihoods import Bernoulli, Gaussian, Likelihood, Poisson, StudentT
 from orthogp.inference.moments import moments_from_rows
-from orthogp.inference.svgp import SparseVariational, svgp_objective
-from orthogp.inference.training import train
-from orthogp.inference.training_state import Batch, TrainingSettings
-from orthogp.inference.training_state import Rows as TrainingRows
-from orthogp.inference.variational import DenseNormal, DiagonalNormal, Normal
 from orthogp.kernels import RBF, Kernel, Matern32
+from orthogp.stochastic import SparseVariational, TrainingSettings, svgp, svgp_objective
+from orthogp.stochastic.training import Batch, BatchSource, train
+from orthogp.stochastic.variational import Covariance, DenseNormal, DiagonalNormal, Normal
 from tests import oracles
 from tests.oracles import Array
 from tests.problems import lengthscales, make_rows
@@ -41,7 +39,7 @@ def targets_for(likelihood: Likelihood, y: Array) -> Array:
 def make_problem(
     num_dims: int,
     likelihood: Likelihood,
-    covariance: str,
+    covariance: Covariance,
     kernel: Kernel | None = None,
 ) -> tuple[SparseVariational, Batch]:
     """A model whose parameters are in no special place, and rows."""
@@ -53,9 +51,8 @@ def make_problem(
         y,
         kernel or RBF(1.3, lengthscales(num_dims)),
         likelihood,
-        NUM_POINTS,
-        covariance=covariance,
-        rng=rng,
+        InducingPoints(NUM_POINTS, seed=int(rng.integers(2**31))),
+        covariance,
     )
     moved = jax.tree.map(lambda leaf: leaf + 0.3 * rng.normal(size=leaf.shape), model.q)
     return eqx.tree_at(lambda model: model.q, model, moved), Batch(rows.X, y)
@@ -103,7 +100,9 @@ every_covariance = pytest.mark.parametrize("covariance", ["dense", "diagonal"])
 
 @every_covariance
 @pytest.mark.parametrize("num_dims", [1, 2])
-def test_elbo_and_predictions_are_the_textbook_formulas(num_dims: int, covariance: str) -> None:
+def test_elbo_and_predictions_are_the_textbook_formulas(
+    num_dims: int, covariance: Covariance
+) -> None:
     model, rows = make_problem(num_dims, Gaussian(np.log(NOISE)), covariance)
     dense = DenseModel(model, lambda lag: oracles.rbf(lag, 1.3, lengthscales(num_dims)))
     mean, variance = dense.marginals(rows.X)
@@ -127,16 +126,15 @@ def test_likelihood_enters_by_its_expectation() -> None:
 
 
 @every_covariance
-def test_learning_begins_at_the_prior(covariance: str) -> None:
+def test_learning_begins_at_the_prior(covariance: Covariance) -> None:
     rows = make_rows(0, NUM_ROWS, 2)
     model = SparseVariational.from_rows(
         rows.X,
         rows.y[:, 0],
         Matern32(1.3, 0.5),
         StudentT(0.0),
-        NUM_POINTS,
-        covariance=covariance,
-        rng=np.random.default_rng(0),
+        InducingPoints(NUM_POINTS),
+        covariance,
     )
     mean, variance = model.predict(rows.X)
     np.testing.assert_array_equal(mean, np.zeros(NUM_ROWS))
@@ -165,7 +163,7 @@ def q_gradient(model: SparseVariational, rows: Batch) -> Array:
 
 
 @every_covariance
-def test_best_q_is_a_stationary_point(covariance: str) -> None:
+def test_best_q_is_a_stationary_point(covariance: Covariance) -> None:
     model, rows = make_problem(2, Gaussian(np.log(NOISE)), covariance)
     assert np.max(np.abs(q_gradient(model, rows))) > 1
     best = model.titsias_optimum(rows.X, rows.y)
@@ -178,7 +176,7 @@ def test_elbo_of_the_best_q_is_the_collapsed_bound(num_points: int) -> None:
     rows = make_rows(3, 200, 1)
     y, kernel = rows.y[:, 0], Matern32(1.3, 0.5)
     model = SparseVariational.from_rows(
-        rows.X, y, kernel, Gaussian(np.log(NOISE)), num_points, rng=np.random.default_rng(0)
+        rows.X, y, kernel, Gaussian(np.log(NOISE)), InducingPoints(num_points)
     )
     best = model.titsias_optimum(rows.X, y)
     moments = moments_from_rows(InducingPoints(Z=model.Z), kernel, rows.X, y)
@@ -203,11 +201,6 @@ def test_optimum_is_refused_where_there_is_no_closed_form() -> None:
     model, rows = make_problem(1, Bernoulli(), "dense")
     with pytest.raises(InputError, match="Only the Gaussian likelihood"):
         model.titsias_optimum(*rows)
-    low_rank = SparseVariational.from_rows(
-        *rows, RBF(), Gaussian(0.0), NUM_POINTS, covariance=2, rng=np.random.default_rng(0)
-    )
-    with pytest.raises(InputError, match="dense"):
-        low_rank.titsias_optimum(*rows)
 
 
 # ---------------------------------------------------------------------- minibatches and gradients
@@ -242,7 +235,9 @@ def test_batches_of_a_partition_average_to_all_rows(likelihood: Likelihood, doub
     ("likelihood", "covariance"),
     [(Gaussian(-1.0), "diagonal"), (Bernoulli(), "dense"), (StudentT(-1.0), "dense")],
 )
-def test_gradient_is_the_difference(likelihood: Likelihood, covariance: str, double: None) -> None:
+def test_gradient_is_the_difference(
+    likelihood: Likelihood, covariance: Covariance, double: None
+) -> None:
     model, rows = make_problem(2, likelihood, covariance, Matern32(1.3, [0.5, 0.7]))
     learned = (model.log_parameters, model.likelihood, model.Z, model.q)
     vector, rebuild = ravel_pytree(learned)
@@ -391,9 +386,7 @@ def dense_classifier(seed: int, num_rows: int) -> DenseClassifier:
 def test_best_bernoulli_bound_and_predictions_are_the_dense_ones(double: None) -> None:
     rows, new = make_labels(0, 30), make_labels(1, 400)
     # With points at all rows nothing is lost by sparsity.
-    start = SparseVariational.from_rows(
-        *rows, Matern32(4.0, 0.8), Bernoulli(), 30, rng=np.random.default_rng(0)
-    )
+    start = SparseVariational.from_rows(*rows, Matern32(4.0, 0.8), Bernoulli(), InducingPoints(30))
     start = eqx.tree_at(lambda model: model.Z, start, rows.X)
     vector, rebuild = ravel_pytree(start.q)
 
@@ -420,12 +413,10 @@ def test_best_bernoulli_bound_and_predictions_are_the_dense_ones(double: None) -
 @pytest.mark.slow
 def test_training_by_minibatches_learns_to_classify(double: None) -> None:
     rows, new = make_labels(0, NUM_LABELS), make_labels(1, 1000)
-    model = SparseVariational.from_rows(
-        *rows, Matern32(1.0, 0.3), Bernoulli(), 15, rng=np.random.default_rng(0)
-    )
+    model = SparseVariational.from_rows(*rows, Matern32(1.0, 0.3), Bernoulli(), InducingPoints(15))
     settings = TrainingSettings(batch_size=50, max_steps=300, learning_rate=0.03, stop_early=False)
     trained = train(
-        lambda _: svgp_objective(NUM_LABELS), model, TrainingRows(*rows, 50), settings
+        lambda _: svgp_objective(NUM_LABELS), model, BatchSource(*rows, 50), settings
     ).parameters
     probability = np.asarray(Bernoulli().probability(*trained.predict(new.X)))
     dense = dense_classifier(0, NUM_LABELS).probability(new.X)
@@ -446,9 +437,7 @@ def test_points_are_reproducible_and_placed_as_asked() -> None:
             rows.y[:, 0],
             RBF(),
             Gaussian(0.0),
-            4,
-            placement=placement,
-            rng=np.random.default_rng(seed),
+            InducingPoints(4, placement=placement, seed=seed),
         ).Z
 
     np.testing.assert_array_equal(points(0), points(0))
@@ -469,24 +458,28 @@ ROWS = make_rows(0, NUM_ROWS, 2)
         ({"X": np.full((NUM_ROWS, 2), np.inf)}, InputError, "infinite"),
         ({"likelihood": Bernoulli()}, InputError, "labels"),
         ({"kernel": RBF(1.0, [1.0, 1.0, 1.0])}, KernelError, "3 lengthscales"),
-        ({"num_inducing": NUM_ROWS + 1}, FeatureError, "distinct rows"),
+        ({"points": InducingPoints(NUM_ROWS + 1)}, FeatureError, "distinct rows"),
         ({"covariance": "full"}, InputError, "covariance"),
-        ({"placement": "random"}, FeatureError, "placement"),
     ],
 )
 def test_what_cannot_be_is_refused(
-    changes: dict[str, object], error: type[Exception], words: str
+    changes: dict[str, Any], error: type[Exception], words: str
 ) -> None:
     arguments = {
         "X": ROWS.X,
         "y": ROWS.y[:, 0],
         "kernel": RBF(),
         "likelihood": Gaussian(0.0),
-        "num_inducing": 4,
-        "rng": np.random.default_rng(0),
+        "points": InducingPoints(4),
+        **changes,
     }
     with pytest.raises(error, match=words):
-        SparseVariational.from_rows(**{**arguments, **changes})
+        SparseVariational.from_rows(**arguments)
+
+
+def test_unknown_placements_are_refused() -> None:
+    with pytest.raises(FeatureError, match="placement"):
+        InducingPoints(4, placement="random")
 
 
 def test_inputs_of_another_width_are_refused() -> None:

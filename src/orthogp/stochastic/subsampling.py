@@ -13,13 +13,13 @@ unbiased where the square of one is not:
     (y_n − μ_n)² ≈ (y_n − μ̂_n)(y_n − μ̂'_n),      μ̂ from J,  μ̂' from J'
 
 All other sums over j are the mean of the estimates from J and J'. The cost is rows × features of
-the draw, whatever N and M are.
+the draw, whatever N and M are. `SubsampledBound.maximise` climbs by these estimates.
 """
 
 from __future__ import annotations
 
 from functools import singledispatch
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +32,7 @@ from orthogp.features.series import MassSeries, lattice_masses
 from orthogp.kernels import Kernel, components
 from orthogp.statistics.nufft import chunks
 
+# The number of rows evaluated at once for the bound itself.
 _ROWS_PER_BLOCK = 2**12
 
 
@@ -41,6 +42,12 @@ class MeanField(NamedTuple):
     mean: NDArray[np.float64]
     log_variance: NDArray[np.float64]
     log_noise: float
+
+    @classmethod
+    def prior(cls, num_features: int, noise_variance: float) -> Self:
+        """Return q(u) = p(u)."""
+        zeros = np.zeros(num_features)
+        return cls(zeros, zeros, float(np.log(noise_variance)))
 
 
 class Draw(NamedTuple):
@@ -79,7 +86,7 @@ class SubsampledBound:
     ----------
     features : Lattice, MassSeries or AdditiveSeries
         Families that can evaluate a few of their features; see `evaluate_some`. Spectral families
-        are such on a lattice: `features.on(lattice)`.
+        can once they are on a lattice: `features.on(lattice)`.
     kernel : Kernel
     X : (n, d)
     y : (n,)
@@ -155,6 +162,44 @@ class SubsampledBound:
             log_noise=0.5 * (misfit - len(self.X)),
         )
 
+    def maximise(
+        self,
+        q: MeanField,
+        rng: np.random.Generator,
+        *,
+        num_rows: int,
+        num_features: int,
+        num_steps: int = 2000,
+        learning_rate: float = 0.3,
+    ) -> MeanField:
+        """Return q(u) after steps along estimated gradients, with the noise variance held.
+
+        Each step moves the drawn features alone, by AdaGrad: every parameter moves by the learning
+        rate times its gradient over the root of the sum of its squared gradients.
+
+        Parameters
+        ----------
+        q : MeanField
+            To start from.
+        rng : Generator
+        num_rows, num_features : int
+            Of each draw; two sets of features are drawn.
+        num_steps : int
+        learning_rate : float
+        """
+        mean, log_variance = np.array(q.mean), np.array(q.log_variance)
+        squares = np.zeros((2, len(mean)))
+        for _ in range(num_steps):
+            draw = self.draw(rng, num_rows, num_features)
+            found = self.estimate(MeanField(mean, log_variance, q.log_noise), draw)
+            gradients = np.stack([found.mean, found.log_variance])
+            squares[:, found.features] += gradients**2
+            roots = np.sqrt(np.maximum(squares[:, found.features], np.finfo(np.float64).tiny))
+            steps = learning_rate * gradients / roots
+            mean[found.features] += steps[0]
+            log_variance[found.features] += steps[1]
+        return MeanField(mean, log_variance, q.log_noise)
+
     def exact(self, q: MeanField) -> float:
         """Return the bound itself, from all rows and all features."""
         noise, variance = np.exp(q.log_noise), np.exp(q.log_variance)
@@ -202,8 +247,8 @@ def _(
     Phi[:, modes] = np.cos(phases - np.where(sine, np.pi / 2, 0.0)) * np.sqrt(variances)
     slopes = np.flatnonzero(columns >= 2 * size - 1)
     if len(slopes):
-        own = mean.covariates(X)[:, columns[slopes] - (2 * size - 1)]
-        Phi[:, slopes] = np.sqrt(mean.slope_variance) * own
+        covariates = mean.covariates(X)[:, columns[slopes] - (2 * size - 1)]
+        Phi[:, slopes] = np.sqrt(mean.slope_variance) * covariates
     return Phi
 
 
@@ -230,9 +275,11 @@ def _(
 ) -> NDArray[np.float64]:
     Phi = np.empty((len(X), len(columns)))
     start = 0
-    for part, (dims, own) in zip(features.parts, components(kernel, X.shape[1])):
+    for part, (dims, component) in zip(features.parts, components(kernel, X.shape[1])):
         inside = (columns >= start) & (columns < start + part.num_features)
         if np.any(inside):
-            Phi[:, inside] = evaluate_some(part, own, X[:, list(dims)], columns[inside] - start)
+            Phi[:, inside] = evaluate_some(
+                part, component, X[:, list(dims)], columns[inside] - start
+            )
         start += part.num_features
     return Phi

@@ -19,23 +19,27 @@ from orthogp.errors import InputError
 from orthogp.features import Features, resolve_features
 from orthogp.features.spectral import SpectralFeatures
 from orthogp.inference import Domain
-from orthogp.inference.stochastic_fit import (
-    BATCH_SIZE,
-    NUM_FEATURES,
-    StochasticFit,
-    TrainingSettings,
-    natural_step_for,
-    train_stochastic,
-)
-from orthogp.inference.training_state import Progress
 from orthogp.kernels import Kernel, resolve_kernel
 from orthogp.learning.sketch import ROUNDING, mean_target
 from orthogp.persistence import PersistenceMixin
 from orthogp.regressor import GPRegressor
+from orthogp.stochastic.bound import (
+    BATCH_SIZE,
+    NUM_FEATURES,
+    StochasticFit,
+    StochasticModel,
+    natural_step_for,
+    train_stochastic,
+)
+from orthogp.stochastic.frequencies import Sampler
+from orthogp.stochastic.training import Progress, TrainingSettings
+from orthogp.stochastic.variational import Covariance
 from orthogp.validation import check_columns, check_domain, check_inputs, check_rows
 
-# Rows that starting values are learned from, and features for that.
-_START_ROWS, _START_FEATURES = 2000, 201
+# The number of rows that starting values are learned from.
+_START_ROWS = 2000
+# The number of features with which starting values are learned.
+_START_FEATURES = 201
 
 
 class StochasticGPRegressor(PersistenceMixin, RegressorMixin, BaseEstimator):
@@ -53,9 +57,9 @@ class StochasticGPRegressor(PersistenceMixin, RegressorMixin, BaseEstimator):
         A family with a basis in frequency: "trig", "hermite", "legendre", "chebyshev", "box".
     num_features : int or "auto"
         "auto" is 64 in one column.
-    covariance : "dense", "diagonal" or int
-        The form of the covariance of q(u); a number is the rank of its part beside a diagonal.
-        A diagonal one takes far cheaper steps with many features, but far more of them.
+    covariance : {"dense", "diagonal"}
+        The form of the covariance of q(u). A diagonal one takes far cheaper steps with many
+        features, but far more of them.
     noise_variance : float, optional
         To start from.
     learn : bool, default True
@@ -98,12 +102,12 @@ class StochasticGPRegressor(PersistenceMixin, RegressorMixin, BaseEstimator):
         *,
         features: str | Features = "trig",
         num_features: int | Literal["auto"] = "auto",
-        covariance: str | int = "dense",
+        covariance: Covariance = "dense",
         noise_variance: float | None = None,
         learn: bool = True,
         batch_size: int | Literal["auto"] | None = "auto",
         num_samples: int | Literal["auto"] = "auto",
-        sampler: str = "stratified",
+        sampler: Sampler = "stratified",
         learning_rate: float | Callable[[int], Any] = 1e-2,
         natural_step: float | Literal["auto"] | None = "auto",
         max_steps: int = 20_000,
@@ -115,12 +119,12 @@ class StochasticGPRegressor(PersistenceMixin, RegressorMixin, BaseEstimator):
         self.kernel = kernel
         self.features = features
         self.num_features = num_features
-        self.covariance = covariance
+        self.covariance: Covariance = covariance
         self.noise_variance = noise_variance
         self.learn = learn
         self.batch_size = batch_size
         self.num_samples = num_samples
-        self.sampler = sampler
+        self.sampler: Sampler = sampler
         self.learning_rate = learning_rate
         self.natural_step = natural_step
         self.max_steps = max_steps
@@ -159,12 +163,14 @@ class StochasticGPRegressor(PersistenceMixin, RegressorMixin, BaseEstimator):
         fit = train_stochastic(
             rows.X,
             (targets - offset) / scale,
-            features=family.placed(kernel, domain.lower, domain.upper),
-            kernel=kernel,
-            noise_variance=noise_variance,
-            covariance=self.covariance,
-            learn=("kernel", "noise", "dilation") if self.learn else (),
-            settings=TrainingSettings(
+            StochasticModel(
+                family.placed(kernel, domain.lower, domain.upper),
+                kernel,
+                noise_variance,
+                self.covariance,
+                learn=("kernel", "noise", "dilation") if self.learn else (),
+            ),
+            TrainingSettings(
                 batch_size=batch_size,
                 num_samples=None if isinstance(self.num_samples, str) else self.num_samples,
                 sampler=self.sampler,
@@ -227,9 +233,6 @@ class StochasticGPRegressor(PersistenceMixin, RegressorMixin, BaseEstimator):
         """Return the size of natural-gradient steps."""
         if not isinstance(self.natural_step, str):
             return self.natural_step
-        if isinstance(self.covariance, int):
-            # Of a low-rank covariance they are not known.
-            return None
         return natural_step_for(batch_size)
 
     def _domain(self, X: NDArray) -> Domain:

@@ -31,12 +31,19 @@ from orthogp.inference.bounds import factorise, unwhiten, whiten
 from orthogp.inference.likelihoods import Gaussian, Likelihood
 from orthogp.inference.moments import moments_from_rows
 from orthogp.inference.parameters import Slot, learned_slots, pack, unpack
-from orthogp.inference.training_state import Batch, Objective
-from orthogp.inference.variational import DenseNormal, DiagonalNormal, Normal, prior_normal
 from orthogp.kernels import Kernel
 from orthogp.precision import AnyArray, in_double
 from orthogp.statistics.nufft import chunks
+from orthogp.stochastic.training import Batch, Objective
+from orthogp.stochastic.variational import (
+    Covariance,
+    DenseNormal,
+    DiagonalNormal,
+    Normal,
+    prior_normal,
+)
 
+# The number of rows predicted at once.
 _ROWS_PER_BLOCK = 4096
 
 
@@ -75,11 +82,8 @@ class SparseVariational(eqx.Module):
         y: ArrayLike,
         kernel: Kernel,
         likelihood: Likelihood,
-        num_inducing: int,
-        *,
-        covariance: str | int = "dense",
-        placement: str = "kmeans++",
-        rng: np.random.Generator,
+        points: InducingPoints,
+        covariance: Covariance = "dense",
     ) -> Self:
         """Return a model with inducing points among the rows, and q(v) = p(v).
 
@@ -90,17 +94,13 @@ class SparseVariational(eqx.Module):
         kernel : Kernel
             Where learning begins; the points are placed for it.
         likelihood : Likelihood
-        num_inducing : int
-        covariance : {"dense", "diagonal"} or int
-            Of q(v): S = CCᵀ with C triangular, a diagonal S, or a diagonal plus a matrix of a rank.
-        placement : {"kmeans++", "greedy-variance"}
-            See `InducingPoints`.
-        rng : Generator
-            Of the random choices in a placement.
+        points : InducingPoints
+            How many there are, and how they are placed among the rows.
+        covariance : {"dense", "diagonal"}
+            Of q(v): S = CCᵀ with C triangular, or a diagonal S.
         """
         rows, _ = _check_rows(X, y, likelihood)
         kernel.check(rows.shape[1])
-        points = InducingPoints(num_inducing, placement=placement, seed=int(rng.integers(2**31)))
         slots = learned_slots(kernel)
         return cls(
             template=kernel,
@@ -188,13 +188,8 @@ class SparseVariational(eqx.Module):
         if isinstance(self.q, DenseNormal):
             inverse_factor = whiten(chol, np.eye(len(chol)))
             best = DenseNormal.of(mean, inverse_factor.T @ inverse_factor)
-        elif isinstance(self.q, DiagonalNormal):
-            best = DiagonalNormal(mean, -np.log1p(np.diag(moments.gram) / noise))
         else:
-            raise InputError(
-                'The collapsed optimum is known for covariance="dense" and "diagonal", got '
-                f"{type(self.q).__name__}: maximise the ELBO instead."
-            )
+            best = DiagonalNormal(mean, -np.log1p(np.diag(moments.gram) / noise))
         return eqx.tree_at(lambda model: model.q, self, best)
 
     def _check_width(self, rows: NDArray[np.float64]) -> None:

@@ -6,8 +6,12 @@ import numpy as np
 import pytest
 from jax.test_util import check_grads
 
-from orthogp.inference.mixed_sums import mixed_sums
-from orthogp.inference.series_values import antidiagonal_sums, diagonal_sums, evaluate_evenly
+from orthogp.stochastic.even_series import (
+    antidiagonal_sums,
+    diagonal_sums,
+    evaluate_evenly,
+    mixed_sums,
+)
 
 
 @pytest.fixture(autouse=True)

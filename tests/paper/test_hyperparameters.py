@@ -6,8 +6,9 @@ from jax import enable_x64
 
 from orthogp.features.eigenfunction import Eigenfunction
 from orthogp.features.trig import Trig
-from orthogp.paper.closed_form import Approximation, Covariance
-from orthogp.paper.learning import (
+from orthogp.paper.closed_form import Approximation
+from orthogp.paper.figure3 import STARTS, learn_pair
+from orthogp.paper.hyperparameters import (
     CollapsedObjective,
     Hyperparameters,
     Learned,
@@ -16,7 +17,7 @@ from orthogp.paper.learning import (
     TracedTrig,
     traced_family,
 )
-from orthogp.paper.searches import STARTS, learn_pair
+from orthogp.stochastic.variational import Covariance
 
 rng = np.random.default_rng(0)
 X = np.sort(rng.normal(0, 1.5, 40))

@@ -12,9 +12,9 @@ from orthogp import InputError
 from orthogp.errors import FitWarning
 from orthogp.features import InducingPoints
 from orthogp.features.trig import Trig
-from orthogp.inference.stochastic_fit import StochasticFit, TrainingSettings, train_stochastic
-from orthogp.inference.training_state import Progress, Rows
 from orthogp.kernels import RBF, Matern32
+from orthogp.stochastic import StochasticFit, StochasticModel, TrainingSettings, train_stochastic
+from orthogp.stochastic.training import BatchSource, Progress
 
 NOISE = 0.05
 
@@ -42,14 +42,9 @@ def train(problem: Problem, **settings: Any) -> StochasticFit:
         for key in ("covariance", "learn", "noise_variance")
         if key in settings
     }
-    return train_stochastic(
-        problem.X,
-        problem.y,
-        features=problem.features,
-        kernel=problem.kernel,
-        settings=TrainingSettings(**settings),
-        **{"covariance": "dense", "learn": (), "noise_variance": NOISE, **model},
-    )
+    defaults = {"covariance": "dense", "learn": (), "noise_variance": NOISE}
+    start = StochasticModel(problem.features, problem.kernel, **{**defaults, **model})
+    return train_stochastic(problem.X, problem.y, start, TrainingSettings(**settings))
 
 
 def optimum(problem: Problem, diagonal: bool) -> tuple[np.ndarray, np.ndarray, float]:
@@ -96,13 +91,6 @@ def test_minibatches_with_adam_approach_the_optimum(problem: Problem) -> None:
     *_, bound = optimum(problem, diagonal=True)
     value, _ = fit.average_elbo(problem.X, problem.y, num_samples=256, repeats=50)
     assert bound - 2 < value < bound + 0.1
-
-
-@pytest.mark.slow
-def test_low_rank_lies_between_diagonal_and_dense(problem: Problem) -> None:
-    fit = train(problem, covariance=4, num_samples=32, max_steps=1500, learning_rate=0.03)
-    value, error = fit.average_elbo(problem.X, problem.y, num_samples=256, repeats=50)
-    assert optimum(problem, True)[2] + 0.05 < value < optimum(problem, False)[2] + 4 * error
 
 
 @pytest.mark.slow
@@ -229,8 +217,8 @@ def test_rows_are_drawn_from_files_as_from_memory(problem: Problem, tmp_path: Pa
     np.save(tmp_path / "X.npy", problem.X)
     np.save(tmp_path / "y.npy", problem.y)
     mapped = [np.load(tmp_path / f"{name}.npy", mmap_mode="r") for name in ("X", "y")]
-    in_memory = Rows(problem.X, problem.y, 8).batches(5, np.random.default_rng(0))
-    from_file = Rows(*mapped, 8).batches(5, np.random.default_rng(0))
+    in_memory = BatchSource(problem.X, problem.y, 8).batches(5, np.random.default_rng(0))
+    from_file = BatchSource(*mapped, 8).batches(5, np.random.default_rng(0))
     assert in_memory.X.shape == (5, 8, 1)
     np.testing.assert_array_equal(in_memory.X, from_file.X)
     np.testing.assert_array_equal(in_memory.y, from_file.y)
@@ -251,10 +239,10 @@ def test_other_bad_input_is_refused(problem: Problem) -> None:
         train(problem, num_samples=1)
     with pytest.raises(InputError, match="'dilation'"):
         train(problem, learn=("everything",))
-    with pytest.raises(InputError, match="low-rank"):
+    with pytest.raises(InputError, match="'diagonal', got 2"):
         train(problem, covariance=2, natural=0.1, num_samples=16, max_steps=10)
     with pytest.raises(InputError, match="InducingPoints"):
-        train_stochastic(problem.X, problem.y, features=InducingPoints(5), kernel=RBF())  # pyright: ignore
+        StochasticModel(InducingPoints(5), RBF())  # pyright: ignore[reportArgumentType]
 
 
 @pytest.mark.slow
@@ -279,12 +267,8 @@ def test_logistic_training_approaches_the_best_polya_gamma_bound() -> None:
     trained = train_stochastic(
         X,
         y,
-        features=features,
-        kernel=kernel,
-        covariance="dense",
-        likelihood="logistic",
-        learn=(),
-        settings=TrainingSettings(natural=0.3, num_samples=64, max_steps=400, block=50),
+        StochasticModel(features, kernel, covariance="dense", likelihood="logistic", learn=()),
+        TrainingSettings(natural=0.3, num_samples=64, max_steps=400, block=50),
     )
     value, error = trained.average_elbo(X, y, num_samples=64, repeats=200)
     # Sites from noisy estimates are a little off their best: the bound is below, never above.

@@ -1,6 +1,8 @@
 """Estimates from some rows and some features: unbiased, with the right gradient."""
 
 import itertools
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,10 +14,10 @@ from orthogp.features.inducing import InducingPoints
 from orthogp.features.lattice import Lattice
 from orthogp.features.series import MassSeries
 from orthogp.features.trig import Trig
-from orthogp.inference.factorised import factorised_posterior
 from orthogp.inference.moments import moments_from_rows
-from orthogp.inference.subsampling import Draw, MeanField, SubsampledBound, evaluate_some
 from orthogp.kernels import RBF, Kernel, Matern32
+from orthogp.paper.closed_form import factorised_posterior
+from orthogp.stochastic.subsampling import Draw, MeanField, SubsampledBound, evaluate_some
 from tests import oracles
 from tests.oracles import Array
 from tests.problems import make_lattice, make_rows, mean_prior
@@ -85,7 +87,7 @@ def test_some_features_are_columns_of_all(kind: str) -> None:
 def test_cost_does_not_grow_with_the_number_of_features(monkeypatch: pytest.MonkeyPatch) -> None:
     # Masses are asked for the modes of the draw alone, and all features are never evaluated.
     asked = []
-    from orthogp.inference import subsampling
+    from orthogp.stochastic import subsampling
 
     def counted(kernel: Kernel, lattice: object, indices: Array) -> Array:
         asked.append(len(indices))
@@ -224,6 +226,50 @@ def test_stochastic_ascent_approaches_the_optimum() -> None:
         q.log_variance[touched] += 2 * rate * estimate.log_variance.clip(-5, 5)
     assert bound.exact(q) > start + 0.9 * (best.bound.total - start)
     assert bound.exact(q) <= best.bound.total
+
+
+def test_maximise_comes_within_a_few_nats_of_the_best_factorised_q() -> None:
+    rows, features = make_rows(8, 200, 1), lattice_features(21)
+    y = rows.y[:, 0]
+    bound = SubsampledBound(features, KERNEL, rows.X, y)
+    best = factorised_posterior(moments_from_rows(features, KERNEL, rows.X, y), 0.3, 1)
+    start = MeanField.prior(21, 0.3)
+    assert bound.exact(start) < best.bound.total - 500
+    found = [
+        bound.maximise(start, np.random.default_rng(seed), num_rows=50, num_features=15)
+        for seed in (0, 0, 1)
+    ]
+    # The start is left alone, and the seed decides everything.
+    np.testing.assert_array_equal(start.mean, np.zeros(21))
+    np.testing.assert_array_equal(found[0].mean, found[1].mean)
+    assert not np.array_equal(found[0].mean, found[2].mean)
+    for q in found:
+        assert best.bound.total - 10 < bound.exact(q) <= best.bound.total
+        assert q.log_noise == start.log_noise
+
+
+def test_features_that_were_not_drawn_stay() -> None:
+    rows, features = make_rows(8, 20, 1), lattice_features(21)
+    bound = SubsampledBound(features, KERNEL, rows.X, rows.y[:, 0])
+    start, rng = MeanField.prior(21, 0.3), np.random.default_rng(0)
+    moved = bound.maximise(start, rng, num_rows=5, num_features=3, num_steps=1)
+    assert 3 <= np.count_nonzero(moved.mean) <= 6
+    np.testing.assert_array_equal(moved.mean != 0, moved.log_variance != 0)
+
+
+def test_example_of_the_page_prints_what_it_shows(capsys: pytest.CaptureFixture) -> None:
+    page = Path(__file__).parents[2] / "docs" / "paper.md"
+    (pair,) = re.findall(
+        r"```python\n(.*?)```\n\n```text\n(.*?)```", page.read_text("utf-8"), re.DOTALL
+    )
+    exec(compile(pair[0], str(page), "exec"), {"__name__": "page"})
+    # Sums in another order end a nat away at most.
+    found, shown = (
+        [float(number) for number in re.findall(r"-?[0-9]+", text)]
+        for text in (capsys.readouterr().out, pair[1])
+    )
+    assert len(shown) == 2
+    np.testing.assert_allclose(found, shown, atol=1)
 
 
 # ---------------------------------------------------------------------- bad input

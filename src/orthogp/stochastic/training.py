@@ -11,12 +11,15 @@ end.
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, Protocol
 
 import equinox as eqx
 import jax
@@ -24,34 +27,153 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jax import lax
-from numpy.typing import NDArray
+from jaxtyping import Float
+from numpy.typing import ArrayLike, NDArray
 
-from orthogp.errors import FitWarning
-from orthogp.inference.natural import natural_step
+from orthogp.errors import FitWarning, InputError
 from orthogp.inference.threads import one_thread
-from orthogp.inference.training_state import (
-    Batch,
-    Objective,
-    Progress,
-    Rows,
-    State,
-    TrainingSettings,
-    keep,
-    restored,
-)
 from orthogp.precision import AnyArray, in_double
 
-# The fewest blocks over which the rise of the estimates is judged, and how often the learning rate
-# falls before training ends.
+# The fewest blocks over which the rise of the estimates is judged.
 _WINDOW = 5
-_DECAYS, _DECAY = 4, 0.3
+# How often the learning rate falls before training ends.
+_DECAYS = 4
+# The factor by which the learning rate falls.
+_DECAY = 0.3
 # The share of all steps at which the last phase begins at the latest.
 _LAST_PHASE = 0.9
-# Draws that the noise of the frequencies is measured with.
+# The number of draws that the noise of the frequencies is measured with.
 _DRAWS = 16
-# Noise of a block's mean, in nats, that is worth no more samples, and a rise over the blocks judged
-# that is worth no more steps of this size.
-_NEGLIGIBLE, _SETTLED = 0.05, 0.01
+# The largest noise of a block's mean, in nats, that is not worth more samples.
+_NEGLIGIBLE_NOISE = 0.05
+# The largest rise over the blocks judged, in nats, that is not worth more steps of this size.
+_NEGLIGIBLE_RISE = 0.01
+
+
+# ---------------------------------------------------------------------- settings and state
+
+
+class Batch(NamedTuple):
+    """Rows of one step."""
+
+    X: Float[AnyArray, "b d"]
+    y: Float[AnyArray, " b"]
+
+
+class Objective(Protocol):
+    """An unbiased estimate of the bound over all rows from a batch of them."""
+
+    def __call__(self, parameters: Any, batch: Batch, key: jax.Array) -> Float[AnyArray, ""]:
+        """Return the estimate, of 64-bit type and differentiable in the parameters."""
+        ...
+
+
+@dataclass(frozen=True)
+class TrainingSettings:
+    """How to train.
+
+    Attributes
+    ----------
+    batch_size : int or None
+        Rows of a step; `None` takes all.
+    num_samples : int or None
+        T, frequencies of either set; `None` starts at the number of features and doubles T
+        whenever the noise of the frequencies, not of the batches, hides the progress.
+    sampler : {"stratified", "independent"}
+    max_steps : int
+    max_seconds : float or None
+        Training ends with the block in which they run out.
+    learning_rate : float or callable
+        Adam's, or a schedule from the step to it (such as optax offers).
+    natural : float or None
+        Step size of natural gradients for q(u); `None` leaves q(u) to Adam.
+    stop_early : bool
+        Whether to lower the learning rate, and in the end to stop, when the estimates no longer
+        rise by more than their noise; if not, the learning rate is as given, and T stays.
+    block : int
+        Steps that are compiled together.
+    seed : int
+    checkpoint : path or None
+        Where the state is kept after every block, and found again by a later run.
+    progress : callable or None
+        Called after each block with a `Progress`.
+    """
+
+    batch_size: int | None = None
+    num_samples: int | None = None
+    sampler: Literal["stratified", "independent"] = "stratified"
+    max_steps: int = 20_000
+    max_seconds: float | None = None
+    learning_rate: float | Callable[[int], Any] = 1e-2
+    natural: float | None = None
+    stop_early: bool = True
+    block: int = 100
+    seed: int = 0
+    checkpoint: str | Path | None = None
+    progress: Callable[[Progress], object] | None = None
+
+
+class Progress(NamedTuple):
+    """Where training stands after a block: its mean estimate, and the standard error of that."""
+
+    step: int
+    max_steps: int
+    elbo: float
+    standard_error: float
+    num_samples: int
+
+
+class TrainingState(eqx.Module):
+    """All that a run needs to go on."""
+
+    parameters: Any
+    optimiser: Any
+    history: list[Progress] = eqx.field(static=True, default_factory=list)
+    num_samples: int = eqx.field(static=True, default=0)
+    decays: int = eqx.field(static=True, default=0)
+    judged: int = eqx.field(static=True, default=0)
+    #: The step at which the last phase began, if it has.
+    last_phase: int | None = eqx.field(static=True, default=None)
+
+    @property
+    def step(self) -> int:
+        """The steps done."""
+        return self.history[-1].step if self.history else 0
+
+    def changed(self, **changes: Any) -> TrainingState:
+        """Return a copy with some fields changed."""
+        return dataclasses.replace(self, **changes)
+
+
+class BatchSource:
+    """Rows to draw batches from: arrays in memory, or mapped from files."""
+
+    def __init__(self, X: ArrayLike, y: ArrayLike, batch_size: int | None) -> None:
+        self.X, self.y = np.asanyarray(X), np.asanyarray(y)
+        if batch_size is not None:
+            whole = isinstance(batch_size, int | np.integer) and not isinstance(batch_size, bool)
+            if not whole or not 1 <= batch_size <= len(self.y):
+                raise InputError(
+                    f"batch_size must be a whole number between 1 and the {len(self.y)} rows, got "
+                    f"{batch_size!r}."
+                )
+        self.batch_size = batch_size
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def batches(self, count: int, rng: np.random.Generator) -> Batch:
+        """Return `count` batches stacked, or all rows once if that is what a batch is."""
+        if self.batch_size is None:
+            return Batch(np.asarray(self.X), np.asarray(self.y))
+        chosen = rng.integers(len(self), size=(count, self.batch_size))
+        # In ascending order files are read forwards; rows of a batch may come in any order.
+        flat, back = np.unique(chosen, return_inverse=True)
+        back = back.reshape(chosen.shape)
+        return Batch(np.asarray(self.X[flat])[back], np.asarray(self.y[flat])[back])
+
+
+# ---------------------------------------------------------------------- training
 
 
 @dataclass(frozen=True)
@@ -80,7 +202,7 @@ class Trained:
 def train(
     objective_with: Callable[[int], Objective],
     parameters: Any,
-    rows: Rows,
+    rows: BatchSource,
     settings: TrainingSettings,
     *,
     first_samples: int = 2,
@@ -99,8 +221,8 @@ def train(
     """
     start = settings.num_samples or first_samples
     parameters = jax.tree.map(jnp.asarray, parameters)
-    state = State(parameters, optax.scale_by_adam().init(parameters), num_samples=start)
-    state = restored(state, settings)
+    state = TrainingState(parameters, optax.scale_by_adam().init(parameters), num_samples=start)
+    state = _restored(state, settings)
     # Small factorisations: threads of LAPACK would only wait for each other.
     with one_thread():
         return _train(objective_with, state, rows, settings, most_samples)
@@ -108,8 +230,8 @@ def train(
 
 def _train(
     objective_with: Callable[[int], Objective],
-    state: State,
-    rows: Rows,
+    state: TrainingState,
+    rows: BatchSource,
     settings: TrainingSettings,
     most_samples: int,
 ) -> Trained:
@@ -162,7 +284,7 @@ def _train(
             one = Batch(*(part if rows.batch_size is None else part[0] for part in batches))
             noise = partial(compiled.noise, state.parameters, one, jax.random.split(key, _DRAWS))
             state, stop = _judged(state, settings, noise, most_samples)
-        keep(state, settings)
+        _save_checkpoint(state, settings)
         if settings.max_seconds is not None and time.monotonic() - began > settings.max_seconds:
             return _ended(state, f"the time of {settings.max_seconds:.3g} s ran out", False)
         if stop:
@@ -192,11 +314,15 @@ def _compiled_block(
         estimate, ascent = jax.value_and_grad(objective)(parameters, batch, key)
         if natural is not None:
             share = 1 - (1 - natural) ** (optimiser.count + 1)
-            parameters = natural_step(objective, parameters, ascent, batch, key, rho, share)
-            # The others' gradient where q(u) is now, from frequencies that it has not seen: at the
-            # best q(u) it is that of the collapsed bound, elsewhere q(u) holds the others back.
+            start = parameters
+            moved = start.q.natural_step(
+                lambda q: objective(_with_q(start, q), batch, key), ascent.q, rho, share
+            )
+            parameters = _with_q(start, moved)
+            # The gradient of the other parameters at the new q(u), from new frequencies: at the
+            # best q(u) it is the gradient of the collapsed bound; elsewhere q(u) holds them back.
             again = jax.grad(objective)(parameters, batch, jax.random.fold_in(key, 1))
-            ascent = eqx.tree_at(lambda tree: tree.q, again, jax.tree.map(jnp.zeros_like, again.q))
+            ascent = _with_q(again, jax.tree.map(jnp.zeros_like, again.q))
             # The rest waits until q(u) has seen the data.
             rate = share * rate
         # Per row, for Adam's guard against division by zero to mean the same at every size.
@@ -217,6 +343,11 @@ def _compiled_block(
     return run
 
 
+def _with_q(parameters: Any, q: Any) -> Any:
+    """Return a copy of all parameters with another q(u)."""
+    return eqx.tree_at(lambda tree: tree.q, parameters, q)
+
+
 def _compiled_noise(objective: Objective) -> Callable:
     """Return a compiled function that gives the estimates of one batch for several keys."""
 
@@ -227,7 +358,7 @@ def _compiled_noise(objective: Objective) -> Callable:
     return estimates
 
 
-def _in_phase(state: State, settings: TrainingSettings) -> State:
+def _in_phase(state: TrainingState, settings: TrainingSettings) -> TrainingState:
     """Return the state, in its last phase if that is to begin."""
     if settings.natural is None or state.last_phase is not None:
         return state
@@ -237,7 +368,7 @@ def _in_phase(state: State, settings: TrainingSettings) -> State:
 
 
 def _step_sizes(
-    state: State, settings: TrainingSettings, count: int
+    state: TrainingState, settings: TrainingSettings, count: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return Adam's learning rates and the sizes of natural steps, for the next `count` steps."""
     done = state.step
@@ -267,17 +398,17 @@ def _mean_and_error(estimates: NDArray[np.float64]) -> tuple[float, float]:
     return float(np.mean(estimates)), float(np.sqrt(left @ left / (count - 2) / count))
 
 
-def _stalled(state: State) -> bool:
+def _stalled(state: TrainingState) -> bool:
     """Return whether the bound has risen little, or not above its noise, since last judged."""
     if len(state.history) - state.judged < 2 * _WINDOW:
         return False
     gain, error = _gain(state)
-    return gain <= max(2 * error, _SETTLED)
+    return gain <= max(2 * error, _NEGLIGIBLE_RISE)
 
 
 def _judged(
-    state: State, settings: TrainingSettings, noise: Callable[[], AnyArray], most: int
-) -> tuple[State, bool]:
+    state: TrainingState, settings: TrainingSettings, noise: Callable[[], AnyArray], most: int
+) -> tuple[TrainingState, bool]:
     """Return the state of a run that has stalled, with more samples or smaller steps.
 
     And whether to stop: with natural gradients after the last phase, else after some lowerings of
@@ -294,7 +425,7 @@ def _judged(
     return lowered, state.last_phase is not None
 
 
-def _gain(state: State) -> tuple[float, float]:
+def _gain(state: TrainingState) -> tuple[float, float]:
     """Return the rise of the mean between the halves of the blocks last judged, and its error.
 
     The halves grow until they are judged again, so that a slow rise is told from noise.
@@ -309,13 +440,13 @@ def _gain(state: State) -> tuple[float, float]:
     return float(np.mean(late) - np.mean(early)), float(error)
 
 
-def _too_few_samples(state: State, spread: float, block: int, most: int) -> bool:
+def _too_few_samples(state: TrainingState, spread: float, block: int, most: int) -> bool:
     """Return whether it is the noise of the frequencies that hides the progress.
 
     `spread` is the standard deviation of an estimate due to them alone.
     """
     total = state.history[-1].standard_error * np.sqrt(block)
-    matters = spread / np.sqrt(block) > _NEGLIGIBLE and spread**2 > 0.5 * total**2
+    matters = spread / np.sqrt(block) > _NEGLIGIBLE_NOISE and spread**2 > 0.5 * total**2
     return matters and 2 * state.num_samples <= most
 
 
@@ -323,6 +454,55 @@ def _finite(parameters: Any) -> bool:
     return all(bool(np.all(np.isfinite(leaf))) for leaf in jax.tree.leaves(parameters))
 
 
-def _ended(state: State, reason: str, converged: bool) -> Trained:
+def _ended(state: TrainingState, reason: str, converged: bool) -> Trained:
     parameters = jax.tree.map(np.asarray, state.parameters)
     return Trained(parameters, state.history, reason, converged)
+
+
+# ---------------------------------------------------------------------- checkpoints
+
+
+def _save_checkpoint(state: TrainingState, settings: TrainingSettings) -> None:
+    """Write the state to the checkpoint, whole or not at all."""
+    if settings.checkpoint is None:
+        return
+    path = Path(settings.checkpoint)
+    unfinished = path.with_name(path.name + ".part")
+    header = {
+        "history": state.history,
+        "num_samples": state.num_samples,
+        "decays": state.decays,
+        "judged": state.judged,
+        "last_phase": state.last_phase,
+        "seed": settings.seed,
+    }
+    with unfinished.open("wb") as file:
+        file.write((json.dumps(header) + "\n").encode())
+        eqx.tree_serialise_leaves(file, (state.parameters, state.optimiser))
+    unfinished.replace(path)
+
+
+def _restored(fresh: TrainingState, settings: TrainingSettings) -> TrainingState:
+    """Return the state of the checkpoint if there is one, else the fresh one."""
+    if settings.checkpoint is None or not Path(settings.checkpoint).exists():
+        return fresh
+    with Path(settings.checkpoint).open("rb") as file:
+        header = json.loads(file.readline())
+        if header["seed"] != settings.seed:
+            raise InputError(
+                f"The checkpoint {settings.checkpoint} is of a run with seed {header['seed']}, not "
+                f"{settings.seed}: give that seed, or another path."
+            )
+        try:
+            like = (fresh.parameters, fresh.optimiser)
+            parameters, optimiser = eqx.tree_deserialise_leaves(file, like)
+        except (RuntimeError, ValueError, TypeError, EOFError) as error:
+            raise InputError(
+                f"The checkpoint {settings.checkpoint} is of another model: give another path."
+            ) from error
+    return TrainingState(
+        parameters,
+        optimiser,
+        [Progress(*entry) for entry in header["history"]],
+        **{name: header[name] for name in ("num_samples", "decays", "judged", "last_phase")},
+    )

@@ -1,4 +1,6 @@
-r"""Hyperparameters learned by the collapsed bound, with q(u) at its optimum throughout.
+r"""Hyperparameters learned by the collapsed bound, or with q(u) by stochastic training.
+
+In the collapsed bound q(u) is at its optimum throughout.
 
 With Φ the features of the rows, B = I + ΦᵀΦ/σ² and c = L⁻¹Φᵀy/σ for B = LLᵀ, the bound is
 
@@ -27,15 +29,25 @@ from orthogp.features.series import safe_sqrt
 from orthogp.features.trig import Trig
 from orthogp.kernels import RBF
 from orthogp.learning.optimise import search
-from orthogp.paper.closed_form import Covariance
+from orthogp.paper.closed_form import Approximation
 from orthogp.precision import AnyArray, in_double
+from orthogp.stochastic.bound import StochasticModel, train_stochastic
+from orthogp.stochastic.training import TrainingSettings
+from orthogp.stochastic.variational import Covariance
 
-# Each parameter may move so far, which no sensible one does; a's limit bounds the quadrature.
-_LOWER, _UPPER = (1e-3, 1e-2, 1e-7), (1e3, 20.0, 10.0)
+# The smallest variance, lengthscale and noise variance; no sensible value is near.
+_LOWER = (1e-3, 1e-2, 1e-7)
+# The largest variance, lengthscale and noise variance; no sensible value is near.
+_UPPER = (1e3, 20.0, 10.0)
+# The largest a for few features; it bounds the number of quadrature nodes.
 _LARGEST_A = 12.0
-# Numbers of quadrature nodes are multiples of this.
-_SIZES = 128
+# The number of quadrature nodes is a multiple of this.
+_NODES_MULTIPLE = 128
+# The largest number of iterations of L-BFGS.
 _MAX_ITERATIONS = 300
+
+
+# ---------------------------------------------------------------------- the collapsed bound
 
 
 class Hyperparameters(NamedTuple):
@@ -127,7 +139,7 @@ class TracedTrig(TracedFamily):
         # A Gauss rule sees an oscillation from two nodes a turn on; panels need half as many more.
         size = int(0.75 * (largest * radius + np.pi * num_features / 2)) + 40
         # Few different sizes, for each of which the bound is compiled.
-        size = _SIZES * -(-size // _SIZES)
+        size = _NODES_MULTIPLE * -(-size // _NODES_MULTIPLE)
         nodes, weights = gauss_panels(0.0, 1.0, size)
         table = 2 * weights * Trig(num_features).basis(nodes, num_features)
         return cls(num_features, nodes, table, np.asarray(largest))
@@ -257,3 +269,62 @@ def _value_and_gradient(
         )
 
     return jax.value_and_grad(bound)(jnp.asarray(vector))
+
+
+# ---------------------------------------------------------------------- stochastic training
+
+
+class Schedule(NamedTuple):
+    """How a fit trains: as the paper's did, unless told otherwise.
+
+    Attributes
+    ----------
+    num_samples : int
+        T of either set: 2T samples for the mean and T² for the variance.
+    max_steps : int
+        Of Adam, each with all rows.
+    learning_rate : float
+    repeats : int
+        How many estimates the bound is averaged over in the end.
+    """
+
+    num_samples: int = 50
+    max_steps: int = 30_000
+    learning_rate: float = 5e-4
+    repeats: int = 5000
+
+
+def train(
+    X: NDArray[np.float64], y: NDArray[np.float64], model: StochasticModel, schedule: Schedule
+) -> tuple[Approximation, float, float]:
+    """Return what Adam ends with, the average of estimates of its bound, and their standard error.
+
+    Parameters
+    ----------
+    X, y
+        The rows.
+    model : StochasticModel
+        Where training begins, and what is learned.
+    schedule : Schedule
+    """
+    settings = TrainingSettings(
+        batch_size=None,
+        num_samples=schedule.num_samples,
+        sampler="stratified",
+        max_steps=schedule.max_steps,
+        learning_rate=schedule.learning_rate,
+        stop_early=False,
+        seed=0,
+    )
+    fit = train_stochastic(X, y, model, settings)
+    average, error = fit.average_elbo(
+        X, y, num_samples=schedule.num_samples, repeats=schedule.repeats, seed=1
+    )
+    q = Approximation(
+        fit.features,
+        fit.kernel,
+        float(fit.noise_variance),
+        np.asarray(fit.mean),
+        np.asarray(fit.covariance),
+    )
+    return q, float(average), float(error)
