@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Self
 import click
 
 if TYPE_CHECKING:
-    from orthogp.tables import RowSource, Tally
+    from orthogp.files.columns import Tally
+    from orthogp.files.source import RowSource
 
 _STANDARD = "-"
 
@@ -154,7 +155,7 @@ def write_out(out: str, save: Callable[[str], object]) -> None:
 @contextmanager
 def read_in(path: str) -> Iterator[str]:
     """Give the path of a file, which for "-" holds what comes from standard input."""
-    from orthogp.tables.files import standard_input_as_file
+    from orthogp.files.source import standard_input_as_file
 
     with standard_input_as_file([path]) as (file,):
         yield file

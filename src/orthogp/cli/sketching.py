@@ -13,12 +13,13 @@ from orthogp.cli.console import Console
 from orthogp.cli.domains import domain_in_numbers, scaled_for
 from orthogp.cli.joining import joined_cluster
 from orthogp.errors import InputError
-from orthogp.from_files import about_rows, begin_like
+from orthogp.files.fitting import about_rows, begin_like
+from orthogp.files.source import open_source
+from orthogp.files.summing import Checkpoint, fingerprint, sum_files
+from orthogp.files.times import TimeScale
 from orthogp.sketch import Sketch
 from orthogp.statistics.nufft import available_threads
 from orthogp.storage import load_sketch
-from orthogp.streaming import Checkpoint, fingerprint, sum_files
-from orthogp.tables import TimeScale, open_source
 
 
 def sketch_to(
@@ -56,7 +57,7 @@ def sketch_to(
     begin = begin_like(estimator, len(source.reading.inputs), like)
     batch_rows = settings["batch_rows"]
     if scheduler is not None:
-        from orthogp.streaming.cluster import sum_on_cluster
+        from orthogp.files.workers import sum_on_cluster
 
         with joined_cluster(scheduler, console) as cluster:
             assert cluster is not None
