@@ -13,14 +13,13 @@ import os
 import pickle
 import secrets
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
-from queue import Queue
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,38 +43,25 @@ _EDGE_BYTES = 2**14
 # The entry of a checkpoint's header.
 _KEY = "checkpoint"
 
-Item = TypeVar("Item")
 #: From the first batch, the box around all rows and their number to the sums of that batch.
 Begin = Callable[[Rows, Domain | None, int], Sketch]
 
 
 class Watcher(Protocol):
-    """Is told how far the reading has come."""
+    """Hears how far the reading has come."""
 
     def begin(self, task: str, total: int | None) -> None:
-        """Hear that a task begins, of so many rows."""
-        ...
+        """Hear that a task begins, with its number of rows."""
 
     def advance(self, rows: int) -> None:
-        """Hear that so many rows more are done."""
-        ...
+        """Hear that more rows are done."""
 
     def say(self, text: str) -> None:
-        """Hear what a user should know."""
-        ...
+        """Hear a sentence for the user."""
 
 
-class Silence:
-    """A watcher that does not mind."""
-
-    def begin(self, task: str, total: int | None) -> None:
-        """Take no notice."""
-
-    def advance(self, rows: int) -> None:
-        """Take no notice."""
-
-    def say(self, text: str) -> None:
-        """Take no notice."""
+class Silence(Watcher):
+    """A watcher that takes no notice."""
 
 
 class Streamed(NamedTuple):
@@ -240,40 +226,14 @@ def weighted_rows(columns: NDArray[np.float64], reading: Reading) -> Rows | None
     return rows if len(rows.X) and counts else None
 
 
-def _ahead(items: Iterator[Item]) -> Generator[Item]:
-    """Yield items, each made in another thread while the one before is in use."""
-    # One in use and one in the making: more would only take memory.
-    free, ready = threading.Semaphore(2), Queue[tuple[bool, Any]]()
-    stopped = threading.Event()
-
-    def make() -> None:
-        try:
-            while True:
-                free.acquire()
-                if stopped.is_set():
-                    return
-                ready.put((True, next(items)))
-        except StopIteration:
-            ready.put((False, None))
-        except BaseException as error:
-            ready.put((False, error))
-
-    thread = threading.Thread(target=make, name="orthogp reader", daemon=True)
-    thread.start()
-    try:
-        while True:
-            going, item = ready.get()
-            if not going:
-                if item is not None:
-                    raise item
-                return
-            yield item
-            del item
-            free.release()
-    finally:
-        stopped.set()
-        free.release()
-        thread.join()
+def _ahead(batches: Iterator[Batch]) -> Generator[Batch]:
+    """Yield batches, each made in another thread while the one before is in use."""
+    with ThreadPoolExecutor(1, "orthogp reader") as reader:
+        # One in use and one in the making: more would only take memory.
+        coming = reader.submit(next, batches, None)
+        while (batch := coming.result()) is not None:
+            coming = reader.submit(next, batches, None)
+            yield batch
 
 
 # ---------------------------------------------------------------------- samples
@@ -289,7 +249,7 @@ class RowSample(NamedTuple):
     most : int
         How many rows are kept.
     keys : (n,)
-        The scrambled numbers.
+        The scrambled numbers, in ascending order.
     columns : (k, n)
     """
 
@@ -304,22 +264,29 @@ class RowSample(NamedTuple):
 
     def with_rows(self, first: int, columns: NDArray[np.float64]) -> RowSample:
         """Return the sample of more rows, (k, n), of which the first has that number."""
-        num_columns, count = columns.shape
-        most = min(self.most, _MOST_SAMPLE_BYTES // (8 * (num_columns + 1)))
+        most, count = self._room(len(columns)), columns.shape[1]
         if most == 0 or count == 0:
             return self
         keys = _scrambled(np.arange(first, first + count, dtype=np.uint64))
         if len(self.keys) >= most:
-            near = np.flatnonzero(keys < self.keys.max())
+            near = np.flatnonzero(keys < self.keys[-1])
         else:
-            near = np.arange(count)
-        if len(near) > most:
-            near = near[np.argpartition(keys[near], most - 1)[:most]]
-        old = self.columns.reshape(num_columns, -1)
-        keys = np.concatenate([self.keys, keys[near]])
-        columns = np.concatenate([old, columns[:, near]], axis=1)
-        order = np.argsort(keys)[:most]
+            near = np.argpartition(keys, min(most, count - 1))[:most]
+        return self.plus(RowSample(self.most, keys[near], columns[:, near]))
+
+    def plus(self, other: RowSample) -> RowSample:
+        """Return the sample of both samples' rows."""
+        if not len(self.keys) or not len(other.keys):
+            keys, columns = max((self, other), key=lambda sample: len(sample.keys))[1:]
+        else:
+            keys = np.concatenate([self.keys, other.keys])
+            columns = np.concatenate([self.columns, other.columns], axis=1)
+        order = np.argsort(keys)[: self._room(len(columns))]
         return RowSample(self.most, keys[order], columns[:, order])
+
+    def _room(self, num_columns: int) -> int:
+        """Return how many rows of that many columns are kept."""
+        return min(self.most, _MOST_SAMPLE_BYTES // (8 * (num_columns + 1)))
 
     def to_json(self) -> dict[str, Any]:
         """Return the sample as JSON knows it."""

@@ -181,7 +181,7 @@ def add_partials(first: Partial, second: Partial) -> Partial:
     sketch = first.sketch or second.sketch
     if first.sketch is not None and second.sketch is not None:
         sketch = add_sketches(first.sketch, second.sketch)
-    return Partial(sketch, first.tally.plus(second.tally), _both(first.sample, second.sample))
+    return Partial(sketch, first.tally.plus(second.tally), first.sample.plus(second.sample))
 
 
 def unit_extent(reading: Reading, unit: Unit) -> Domain | None:
@@ -240,13 +240,3 @@ def _emptied(statistics: Any) -> Any:
         for name in ("point_sums", "target_sums", "covariate_sums")
     }
     return replace(statistics, **{name: sums.copy() for name, sums in nothing.items()})
-
-
-def _both(first: RowSample, second: RowSample) -> RowSample:
-    """Return the sample of both samples' rows."""
-    if not len(first.keys) or not len(second.keys):
-        return first if len(first.keys) else second
-    keys = np.concatenate([first.keys, second.keys])
-    order = np.argsort(keys)[: first.most]
-    columns = np.concatenate([first.columns, second.columns], axis=1)
-    return RowSample(first.most, keys[order], columns[:, order])
