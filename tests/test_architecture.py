@@ -135,6 +135,12 @@ def test_optional_and_foreign_packages_have_one_home(package: str, home: str) ->
     assert users <= {home}
 
 
+@pytest.mark.parametrize("file", sorted(MODULES))
+def test_nothing_private_of_other_packages_is_imported(file: str) -> None:
+    names = [name for name in imports(file) if not name.startswith(("orthogp", "__future__"))]
+    assert not [name for name in names if any(part.startswith("_") for part in name.split("."))]
+
+
 def test_finufft_is_used_at_all() -> None:
     assert "finufft" in set(imports("statistics/nufft.py"))
 

@@ -49,11 +49,7 @@ def sketch_to(
         source = scaled_for(source, settings["domain"])
         reading = source.reading
         extent = domain_in_numbers(settings["domain"], reading.inputs, reading.times)
-    noted = {
-        **settings,
-        "domain": str(settings["domain"]),
-        "lattice": None if like is None else _lattice_code(like),
-    }
+    noted = {**settings, "lattice": None if like is None else _lattices(like)}
     begin = begin_like(estimator, len(source.reading.inputs), like)
     batch_rows = settings["batch_rows"]
     if scheduler is not None:
@@ -96,6 +92,7 @@ def _same_columns(columns: dict[str, Any], about: dict[str, Any]) -> dict[str, A
     return columns
 
 
-def _lattice_code(like: Sketch) -> str:
+def _lattices(like: Sketch) -> list[Any]:
+    """Return all that sums on the lattice of others share with them."""
     parts = getattr(like.statistics, "parts", None) or (like.statistics,)
-    return repr([part.lattice for part in parts]) + repr(like.shift.tolist())
+    return [*(part.lattice for part in parts), like.shift]
