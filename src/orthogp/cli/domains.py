@@ -10,9 +10,9 @@ import numpy as np
 
 from orthogp.cli.options import Interval
 from orthogp.errors import InputError
+from orthogp.files.source import RowSource
+from orthogp.files.times import SINCE_1970, TimeScale
 from orthogp.inference import Domain
-from orthogp.tables import RowSource, TimeScale
-from orthogp.tables.times import SINCE_1970
 
 
 def has_dates(domain: Sequence[Interval] | None) -> bool:

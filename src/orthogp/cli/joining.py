@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from orthogp.cli.console import Console
 
 if TYPE_CHECKING:
-    from orthogp.statistics.distributed import Cluster
+    from orthogp.files.cluster import Cluster
 
 
 @contextmanager
@@ -22,7 +22,7 @@ def joined_cluster(scheduler: str | None, console: Console) -> Iterator[Cluster 
     if scheduler is None:
         yield None
         return
-    from orthogp.statistics.distributed import Cluster
+    from orthogp.files.cluster import Cluster
 
     # What goes wrong is said once, in our words.
     logging.getLogger("distributed").setLevel(logging.CRITICAL)

@@ -100,7 +100,7 @@ def sketch(
     """
     from orthogp.cli.outputs import SKETCH, check_saved
     from orthogp.cli.sketching import sketch_to
-    from orthogp.tables.files import standard_input_as_file
+    from orthogp.files.source import standard_input_as_file
 
     check_scheduler(scheduler, data)
     read = data if lattice_of is None else (*data, str(lattice_of))
@@ -136,8 +136,8 @@ def merge(files: tuple[str, ...], out: str, force: bool, as_json: bool, quiet: b
     """
     from orthogp.cli.outputs import SKETCH, check_output
     from orthogp.errors import InputError, LatticeMismatchError
+    from orthogp.files.summing import add_sketches
     from orthogp.storage import load_sketch
-    from orthogp.streaming import add_sketches
 
     check_output(out, files, force=force, like=SKETCH)
     with Console(as_json=as_json, quiet=quiet, out=out) as console:

@@ -13,12 +13,13 @@ from orthogp.cli.console import Console
 from orthogp.cli.domains import domain_in_numbers, scaled_for
 from orthogp.cli.joining import joined_cluster
 from orthogp.errors import InputError
-from orthogp.from_files import about_rows, begin_like
+from orthogp.files.fitting import about_rows, begin_like
+from orthogp.files.source import open_source
+from orthogp.files.summing import Checkpoint, fingerprint, sum_files
+from orthogp.files.times import TimeScale
 from orthogp.learning.sketch import Sketch
 from orthogp.statistics.nufft import available_threads
 from orthogp.storage import load_sketch
-from orthogp.streaming import Checkpoint, fingerprint, sum_files
-from orthogp.tables import TimeScale, open_source
 
 
 def sketch_to(
@@ -48,15 +49,11 @@ def sketch_to(
         source = scaled_for(source, settings["domain"])
         reading = source.reading
         extent = domain_in_numbers(settings["domain"], reading.inputs, reading.times)
-    noted = {
-        **settings,
-        "domain": str(settings["domain"]),
-        "lattice": None if like is None else _lattice_code(like),
-    }
+    noted = {**settings, "lattice": None if like is None else _lattices(like)}
     begin = begin_like(estimator, len(source.reading.inputs), like)
     batch_rows = settings["batch_rows"]
     if scheduler is not None:
-        from orthogp.streaming.cluster import sum_on_cluster
+        from orthogp.files.workers import sum_on_cluster
 
         with joined_cluster(scheduler, console) as cluster:
             assert cluster is not None
@@ -95,6 +92,7 @@ def _same_columns(columns: dict[str, Any], about: dict[str, Any]) -> dict[str, A
     return columns
 
 
-def _lattice_code(like: Sketch) -> str:
+def _lattices(like: Sketch) -> list[Any]:
+    """Return all that sums on the lattice of others share with them."""
     parts = getattr(like.statistics, "parts", None) or (like.statistics,)
-    return repr([part.lattice for part in parts]) + repr(like.shift.tolist())
+    return [*(part.lattice for part in parts), like.shift]

@@ -20,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from orthogp.features.trig import Trig
+from orthogp.files.writing import write_rows
 from orthogp.inference.likelihoods import Gaussian
 from orthogp.inference.parameters import learned_slots, pack
 from orthogp.inference.stochastic_fit import Parameters, StochasticModel
@@ -30,7 +31,6 @@ from orthogp.kernels import Matern52
 from orthogp.paper import drawing
 from orthogp.paper.runs import Ledger, Row, Value, Write, number
 from orthogp.precision import in_double
-from orthogp.tables import write_rows
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from orthogp.exact.process import ExactPosterior
 from orthogp.features import MeanPrior, SpectralFeatures
+from orthogp.files.writing import write_rows
 from orthogp.inference.frequency_samples import Sampler
 from orthogp.inference.stochastic import estimate_elbo
 from orthogp.inference.variational import DenseNormal
@@ -38,7 +39,6 @@ from orthogp.paper.figure2 import (
 )
 from orthogp.paper.runs import Ledger, Row, Value, Write, number
 from orthogp.precision import AnyArray, in_double
-from orthogp.tables import write_rows
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
