@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from orthogp import plots
 from orthogp.errors import InputError
 from orthogp.features import EXACT
+from orthogp.files.writing import align, check_destination, write_rows
 from orthogp.kernels import Kernel
-from orthogp.tables import align, check_destination, write_rows
 
 
 class Measure(NamedTuple):

@@ -136,9 +136,8 @@ def compare(
     """
     from orthogp.cli.outputs import check_output
     from orthogp.comparison import FAMILIES, compare_families
+    from orthogp.files.source import read_table, standard_input_as_file
     from orthogp.plots import check_format
-    from orthogp.tables import read_table
-    from orthogp.tables.files import standard_input_as_file
 
     if output.out is not None:
         check_format(output.out)

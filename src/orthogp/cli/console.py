@@ -10,6 +10,7 @@ import json
 import math
 import os
 import sys
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,7 +21,8 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 import click
 
 if TYPE_CHECKING:
-    from orthogp.tables import RowSource, Tally
+    from orthogp.files.columns import Tally
+    from orthogp.files.source import RowSource
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
@@ -50,8 +52,8 @@ class Console:
         self._as_json = as_json
         self._quiet = quiet
         self._aside = out == STANDARD
-        self._bars: Any = None
-        self._task: Any = None
+        self._bar: Any = None
+        self._began = 0.0
 
     def __enter__(self) -> Self:
         return self
@@ -69,17 +71,20 @@ class Console:
         self._stop()
         if self._quiet or total is None or not sys.stderr.isatty():
             return
-        self._bars = _progress_bars()
-        self._task = self._bars.add_task(task, total=max(total, 1))
-        self._bars.start()
+        self._began = time.monotonic()
+        self._bar = click.progressbar(
+            length=max(total, 1), label=task, file=sys.stderr, item_show_func=self._rate
+        )
+        self._bar.__enter__()
 
     def advance(self, rows: int) -> None:
         """Move the bar on."""
-        if self._bars is not None:
-            self._bars.advance(self._task, rows)
+        if self._bar is not None:
+            self._bar.update(rows, self._bar.pos + rows)
 
     def say(self, text: str) -> None:
         """Say what a user should know, on standard error."""
+        self._stop()
         if not self._quiet:
             click.echo(text, err=True)
 
@@ -91,10 +96,17 @@ class Console:
         elif not self._quiet:
             click.echo(text, err=self._aside)
 
+    def _rate(self, rows: int | None) -> str:
+        """Return the rows done, and the rows per second."""
+        if rows is None:
+            return ""
+        rate = rows / max(time.monotonic() - self._began, 1e-3)
+        return f"{rows:,} rows, {rate / 1e6:.2f} million a second"
+
     def _stop(self) -> None:
-        if self._bars is not None:
-            self._bars.stop()
-            self._bars = None
+        if self._bar is not None:
+            self._bar.__exit__(None, None, None)
+            self._bar = None
 
     # ------------------------------------------------------------------ rows
 
@@ -110,33 +122,6 @@ class Console:
         if tally.bad:
             rows = "bad row" if tally.bad == 1 else "bad rows"
             self.say(f"{tally.bad:,} {rows} skipped, the first in {tally.first_bad}.")
-
-
-def _progress_bars() -> Any:
-    from rich.console import Console as Terminal
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-    class Rate(TextColumn):
-        """Rows done and rows per second."""
-
-        def __init__(self) -> None:
-            super().__init__("")
-
-        def render(self, task: Any) -> Any:
-            from rich.text import Text
-
-            rate = task.finished_speed or task.speed
-            speed = "" if rate is None else f"  {rate / 1e6:.2f} million rows/s"
-            return Text(f"{task.completed:,.0f} rows{speed}")
-
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        Rate(),
-        TimeRemainingColumn(),
-        console=Terminal(stderr=True),
-        transient=True,
-    )
 
 
 def _plain(value: Any) -> Any:
@@ -174,7 +159,7 @@ def write_out(out: str, save: Callable[[str], object]) -> None:
 @contextmanager
 def read_in(path: str) -> Iterator[str]:
     """Give the path of a file, which for "-" holds what comes from standard input."""
-    from orthogp.tables.files import standard_input_as_file
+    from orthogp.files.source import standard_input_as_file
 
     with standard_input_as_file([path]) as (file,):
         yield file

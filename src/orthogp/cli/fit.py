@@ -218,9 +218,8 @@ def _from_rows(
 ) -> None:
     from orthogp.diagnostics import diagnose
     from orthogp.errors import OrthogpError
-    from orthogp.from_files import fit_source
-    from orthogp.tables import open_source
-    from orthogp.tables.files import standard_input_as_file
+    from orthogp.files.fitting import fit_source
+    from orthogp.files.source import open_source, standard_input_as_file
 
     reading: dict[str, Any] = {
         "memory": rows.memory,
@@ -236,7 +235,7 @@ def _from_rows(
         if rows.domain is not None:
             if has_dates(rows.domain):
                 # The unit is needed now, not only when the rows are read.
-                source, _ = source.scaled()
+                source = source.scaled()
             inputs, times = source.reading.inputs, source.reading.times
             box = domain_in_numbers(rows.domain, inputs, times)
             model.set_params(domain=(tuple(box.lower.tolist()), tuple(box.upper.tolist())))
@@ -244,7 +243,7 @@ def _from_rows(
             read = fit_source(model, source, watcher=console, cluster=cluster, **reading)
     console.tell_rows(read.source, read.tally)
     if rows.diagnostics:
-        X, y, weights = read.sample
+        X, y, weights, _ = read.sample
         try:
             checked = diagnose(model, X, y[:, 0] if y.shape[1] == 1 else y, weights)
         except OrthogpError as error:

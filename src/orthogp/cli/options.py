@@ -17,8 +17,9 @@ from orthogp.cli.console import STANDARD, Console, Decorated, debug_option
 if TYPE_CHECKING:
     import numpy as np
 
+    from orthogp.files.source import RowSource
+    from orthogp.files.times import TimeScale
     from orthogp.inference import Domain
-    from orthogp.tables import RowSource, TimeScale
 
 MEANS = ("auto", "none", "constant", "linear")
 # Bytes by unit.
@@ -341,8 +342,8 @@ def domain_in_numbers(
     import numpy as np
 
     from orthogp.errors import InputError
+    from orthogp.files.times import SINCE_1970
     from orthogp.inference import Domain
-    from orthogp.tables.times import SINCE_1970
 
     if len(domain) != len(inputs):
         raise InputError(
@@ -369,8 +370,7 @@ def scaled_for(source: RowSource, domain: Sequence[Interval]) -> RowSource:
     So pieces of one data set, summed apart for the same domain, are on the same scales.
     """
     from orthogp.errors import InputError
-    from orthogp.tables import TimeScale
-    from orthogp.tables.times import SINCE_1970
+    from orthogp.files.times import SINCE_1970, TimeScale
 
     times = list(source.reading.times)
     for j, ((low, high), scale) in enumerate(zip(domain, times)):

@@ -41,7 +41,7 @@ def check_output(
     like : (str, callable), optional
         What may be overwritten anyway, in words, and how it is recognised.
     """
-    from orthogp.tables import check_destination
+    from orthogp.files.writing import check_destination
 
     out = os.fspath(out)
     if out == STANDARD:
@@ -107,7 +107,7 @@ REPORT: tuple[str, Recognise] = ("report of orthogp", _is_report)
 
 def _stats(inputs: Sequence[str]) -> Iterator[os.stat_result]:
     """Yield what the system knows of each file that is read, links followed."""
-    from orthogp.tables.files import find_files
+    from orthogp.files.source import find_files
 
     for name in inputs:
         if name == STANDARD:

@@ -21,8 +21,10 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from orthogp.tables import RowSource, Tally, TimeScale
-    from orthogp.tables.writing import TableWriter
+    from orthogp.files.columns import Tally
+    from orthogp.files.source import RowSource
+    from orthogp.files.times import TimeScale
+    from orthogp.files.writing import TableWriter
 
 _EXAMPLES = """\b
 Examples:
@@ -63,10 +65,9 @@ def predict(
     lack an input stay, without predictions.
     """
     from orthogp.cli.outputs import check_output
+    from orthogp.files.source import open_source, standard_input_as_file
+    from orthogp.files.writing import check_table_name, table_writer
     from orthogp.labels import describe_domain
-    from orthogp.tables import open_source, table_writer
-    from orthogp.tables.files import standard_input_as_file
-    from orthogp.tables.writing import check_table_name
 
     out = output.out
     check_table_name(out)
@@ -129,7 +130,7 @@ def _columns(
 ) -> tuple[list[str], list[TimeScale | None]]:
     """Return the names of the model's columns, and what its numbers mean where they are times."""
     from orthogp.errors import InputError
-    from orthogp.tables import TimeScale
+    from orthogp.files.times import TimeScale
 
     about = getattr(model, "about_", {})
     times: list[Any] = [TimeScale.from_json(scale) for scale in about.get("times", [])]
@@ -161,7 +162,7 @@ def _write(
     """Write the predictions block by block."""
     import numpy as np
 
-    from orthogp.tables import Tally
+    from orthogp.files.columns import Tally
 
     tally, missing, outside = Tally(), 0, 0
     domain = getattr(model, "domain_", None)

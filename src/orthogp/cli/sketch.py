@@ -29,8 +29,8 @@ from orthogp.cli.options import (
 )
 
 if TYPE_CHECKING:
+    from orthogp.files.cluster import Cluster
     from orthogp.learning.sketch import Sketch
-    from orthogp.statistics.distributed import Cluster
 
 _EXAMPLES = """\b
 Examples:
@@ -86,7 +86,7 @@ def sketch(given: Given, wanted: LatticeOptions, summing: Summing, output: Outpu
     than three inputs, whether the model is additive), and contain no rows.
     """
     from orthogp.cli.outputs import SKETCH, check_saved
-    from orthogp.tables.files import standard_input_as_file
+    from orthogp.files.source import standard_input_as_file
 
     summing.check(given.data)
     also = () if wanted.lattice_of is None else (str(wanted.lattice_of),)
@@ -112,8 +112,8 @@ def merge(files: tuple[str, ...], output: Output) -> None:
     """
     from orthogp.cli.outputs import SKETCH, check_output
     from orthogp.errors import InputError, LatticeMismatchError
+    from orthogp.files.summing import add_sketches
     from orthogp.storage import load_sketch
-    from orthogp.streaming import add_sketches
 
     check_output(output.out, files, force=output.force, like=SKETCH)
     with output.console() as console:
@@ -166,11 +166,12 @@ def _sum(
 ) -> tuple[Sketch, dict[str, Any]]:
     """Return the sums of files, and what is to be known about them."""
     from orthogp import GPRegressor
-    from orthogp.from_files import about_rows, begin_like
+    from orthogp.files.fitting import about_rows, begin_like
+    from orthogp.files.source import open_source
+    from orthogp.files.summing import Checkpoint, fingerprint, sum_files
+    from orthogp.files.times import TimeScale
     from orthogp.statistics.nufft import available_threads
     from orthogp.storage import load_sketch
-    from orthogp.streaming import Checkpoint, fingerprint, sum_files
-    from orthogp.tables import TimeScale, open_source
 
     columns, times = given.columns(), None
     like, extent = None, None
@@ -193,7 +194,7 @@ def _sum(
         "batch_rows": summing.batch_rows,
     }
     if summing.scheduler is not None:
-        from orthogp.streaming.cluster import sum_on_cluster
+        from orthogp.files.workers import sum_on_cluster
 
         with joined_cluster(summing.scheduler, console) as cluster:
             assert cluster is not None
@@ -204,9 +205,9 @@ def _sum(
             settings = {
                 "kernel": wanted.kernel,
                 "mean": wanted.mean,
-                "domain": str(wanted.domain),
+                "domain": wanted.domain,
                 "batch_rows": summing.batch_rows,
-                "lattice": None if like is None else _lattice_code(like),
+                "lattice": None if like is None else _lattices(like),
             }
             note = Checkpoint(checkpoint, fingerprint(source, settings), summing.checkpoint_seconds)
         streamed = sum_files(
@@ -233,9 +234,9 @@ def _same_columns(columns: dict[str, Any], about: dict[str, Any]) -> dict[str, A
     return columns
 
 
-def _lattice_code(like: Sketch) -> str:
-    parts = getattr(like.statistics, "parts", None) or (like.statistics,)
-    return repr([part.lattice for part in parts]) + repr(like.shift.tolist())
+def _lattices(like: Sketch) -> list[Any]:
+    """Return all that sums on the lattice of others share with them."""
+    return [*(part.lattice for part in like.statistics.parts), like.shift]
 
 
 @contextmanager
@@ -247,7 +248,7 @@ def joined_cluster(scheduler: str | None, console: Console) -> Iterator[Cluster 
     if scheduler is None:
         yield None
         return
-    from orthogp.statistics.distributed import Cluster
+    from orthogp.files.cluster import Cluster
 
     # What goes wrong is said once, in our words.
     logging.getLogger("distributed").setLevel(logging.CRITICAL)

@@ -20,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from orthogp.features.trig import Trig
+from orthogp.files.writing import write_rows
 from orthogp.inference.likelihoods import Gaussian
 from orthogp.inference.parameters import learned_slots, pack
 from orthogp.kernels import Matern52
@@ -43,7 +44,6 @@ from orthogp.stochastic.bound import Parameters, StochasticModel
 from orthogp.stochastic.svgp import SparseVariational
 from orthogp.stochastic.training import Batch
 from orthogp.stochastic.variational import Covariance, prior_normal
-from orthogp.tables import write_rows
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from orthogp.exact.process import ExactPosterior
 from orthogp.features import MeanPrior
+from orthogp.files.writing import write_rows
 from orthogp.paper.closed_form import Approximation
 from orthogp.paper.figure2 import KERNEL, NOISE_VARIANCE, Data, best_a, collapsed, draw_data
 from orthogp.paper.run import (
@@ -45,7 +46,6 @@ from orthogp.stochastic.bound import StochasticModel
 from orthogp.stochastic.frequencies import SAMPLERS, Sampler
 from orthogp.stochastic.training import Batch
 from orthogp.stochastic.variational import DenseNormal
-from orthogp.tables import write_rows
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import csv
-import secrets
+import io
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from math import isnan
 from os import PathLike
 from pathlib import Path
-from typing import Any, Protocol, TextIO
+from typing import Any, BinaryIO, Protocol, TextIO
 
 import numpy as np
 from numpy.typing import NDArray
 
 from orthogp.errors import InputError
-from orthogp.tables.pieces import require_arrow
+from orthogp.files.columns import require_arrow
 
-#: Stands for standard input and output.
+#: The name of standard input and output.
 STANDARD = "-"
 _TEXT_ENDINGS = {".csv": ",", ".tsv": "\t", ".txt": "\t"}
-_PARQUET_ENDINGS = (".parquet", ".pq")
+#: The endings of names of Parquet files.
+PARQUET_ENDINGS = (".parquet", ".pq")
 
 
 class TableWriter(Protocol):
@@ -31,16 +32,12 @@ class TableWriter(Protocol):
         """Write rows."""
         ...
 
-    def close(self) -> None:
-        """End the table."""
-        ...
-
 
 def check_table_name(path: str) -> None:
     """Raise unless a table can be written under that name, which tells its format."""
     if path == STANDARD or Path(path).suffix in _TEXT_ENDINGS:
         return
-    if Path(path).suffix not in _PARQUET_ENDINGS:
+    if Path(path).suffix not in PARQUET_ENDINGS:
         raise InputError(
             f"A table's name must end in .csv, .tsv or .parquet (or be - for standard output), got "
             f"{path}."
@@ -56,24 +53,30 @@ def table_writer(path: str, names: Sequence[str]) -> Iterator[TableWriter]:
         yield TextWriter(sys.stdout, names, ",")
         sys.stdout.flush()
         return
-    check_destination(path)
-    # A name that nobody else has: what stands beside the table is not ours.
-    unfinished = Path(path).with_name(f".{Path(path).name[:100]}.{secrets.token_hex(8)}.part")
-    try:
-        if Path(path).suffix in _PARQUET_ENDINGS:
-            from orthogp.tables.arrow import ParquetWriter
+    from orthogp.storage.atomic import replacing
 
-            writer: TableWriter = ParquetWriter(str(unfinished), names)
-            yield writer
-            writer.close()
+    with replacing(path) as stream:
+        if Path(path).suffix in PARQUET_ENDINGS:
+            from orthogp.files.arrow import ParquetWriter
+
+            writer = ParquetWriter(stream, names)
+            try:
+                yield writer
+            finally:
+                writer.close()
         else:
-            with unfinished.open("w", encoding="utf-8", newline="") as stream:
-                yield TextWriter(stream, names, _TEXT_ENDINGS[Path(path).suffix])
-        unfinished.replace(path)
-    except OSError as error:
-        raise InputError(f"{path} cannot be written: {error.strerror or error}.") from error
+            with _as_text(stream) as text:
+                yield TextWriter(text, names, _TEXT_ENDINGS[Path(path).suffix])
+
+
+@contextmanager
+def _as_text(stream: BinaryIO) -> Iterator[TextIO]:
+    """Give a stream of bytes as one of text, and leave it open."""
+    text = io.TextIOWrapper(stream, encoding="utf-8", newline="")
+    try:
+        yield text
     finally:
-        unfinished.unlink(missing_ok=True)
+        text.detach()
 
 
 class TextWriter:
@@ -87,22 +90,18 @@ class TextWriter:
         """Write rows; NaN and not-a-time become empty cells."""
         self._writer.writerows(zip(*map(_cells, columns), strict=True))
 
-    def close(self) -> None:
-        """End the table."""
-
 
 def write_rows(
     path: str | PathLike[str], names: Sequence[str], rows: Iterable[Sequence[object]]
 ) -> None:
     """Write rows as CSV below their column names; NaN becomes an empty cell."""
-    try:
-        with Path(path).open("w", encoding="utf-8", newline="") as stream:
-            writer = csv.writer(stream, lineterminator="\n")
-            writer.writerow(names)
-            for row in rows:
-                writer.writerow(["" if _is_nan(value) else value for value in row])
-    except OSError as error:
-        raise InputError(f"{path} cannot be written: {error.strerror}.") from error
+    from orthogp.storage.atomic import replacing
+
+    with replacing(path) as stream, _as_text(stream) as text:
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(names)
+        for row in rows:
+            writer.writerow(["" if _is_nan(value) else value for value in row])
 
 
 def check_destination(path: str | PathLike[str]) -> None:

@@ -18,10 +18,8 @@ import pytest
 from distributed import Client, LocalCluster
 
 from orthogp import FourierStatistics, FrequencyLattice, InputError
+from orthogp.files.cluster import FAN_IN, ChunkExtent, Cluster, default_lattice
 from orthogp.learning.sketch import Rows, Sketch
-from orthogp.statistics.chunk_sums import ChunkExtent, default_lattice
-from orthogp.statistics.distributed import Cluster
-from orthogp.statistics.tree_sums import FAN_IN
 from tests.oracles import Array
 
 SUMS = ("point_sums", "target_sums", "yy", "rows", "count", "log_weights")
@@ -286,7 +284,7 @@ def test_a_scheduler_without_workers() -> None:
 
 
 def test_a_worker_without_orthogp_or_with_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    home = "orthogp.statistics.distributed"
+    home = "orthogp.files.cluster"
     with local_threads(n_workers=1, threads_per_worker=1) as cluster, Client(cluster) as client:
         Cluster(client).close()
         assert client.status == "running"

@@ -1,4 +1,4 @@
-"""FilesMixin: estimators that learn from files, and from sums that were made before."""
+"""Models of the rows of files, all at once or by their sums, and of sums made before."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from os import PathLike
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -19,117 +19,87 @@ from orthogp.features import (
     resolve_features,
     takes_any_columns,
 )
+from orthogp.files.columns import Tally
+from orthogp.files.source import RowSource, as_rows, open_source
+from orthogp.files.summing import (
+    EVERY,
+    Begin,
+    Checkpoint,
+    RowSample,
+    Silence,
+    Watcher,
+    fingerprint,
+    sum_files,
+)
 from orthogp.inference import Domain
 from orthogp.learning.sketch import OFFSET_SD, AdditiveSketch, Rows, Sketch
 from orthogp.model_choice import Model, begin_sketch, choose_model
 from orthogp.statistics.lattice import MAX_DIMS
 from orthogp.statistics.nufft import available_threads
-from orthogp.streaming import (
-    EVERY,
-    Checkpoint,
-    RowSample,
-    Silence,
-    Streamed,
-    Watcher,
-    fingerprint,
-    sum_files,
-)
-from orthogp.tables.pieces import Tally
-from orthogp.tables.source import RowArrays, RowSource, as_rows, open_source
 from orthogp.validation import check_settings
 
 if TYPE_CHECKING:
-    from orthogp.statistics.distributed import Cluster
+    from orthogp.files.cluster import Cluster
 
-#: Rows that take no more bytes than this are read at once.
+#: The most bytes of rows that are read at once.
 MEMORY = 400e6
-#: How many rows are kept for diagnostics.
+#: The number of rows that are kept for diagnostics.
 SAMPLE_ROWS = 10_000
 
 
-class FilesMixin:
-    """Adds `fit_files` and `fit_sketch`."""
+def fit_paths(
+    estimator: Any,
+    data: str | PathLike[str] | Sequence[str | PathLike[str]],
+    target: str | Sequence[str],
+    inputs: Sequence[str] | None = None,
+    *,
+    weights: str | None = None,
+    skip_bad: bool = False,
+    memory: float = MEMORY,
+    scheduler: Any = None,
+) -> None:
+    """Fit an estimator to the rows of files; see `GPRegressor.fit_files`."""
+    paths = [data] if isinstance(data, str | PathLike) else data
+    targets = [target] if isinstance(target, str) else target
+    source = open_source(
+        [str(path) for path in paths], targets, inputs, weights=weights, skip_bad=skip_bad
+    )
+    if scheduler is None:
+        fit_source(estimator, source, memory=memory)
+        return
+    from orthogp.files.cluster import Cluster
 
-    def fit_files(
-        self,
-        data: str | PathLike[str] | Sequence[str | PathLike[str]],
-        target: str | Sequence[str],
-        inputs: Sequence[str] | None = None,
-        *,
-        weights: str | None = None,
-        skip_bad: bool = False,
-        memory: float = MEMORY,
-        scheduler: Any = None,
-    ) -> Self:
-        """Fit to the rows of CSV, TSV or Parquet files.
+    with Cluster(scheduler) as cluster:
+        fit_source(estimator, source, cluster=cluster, sample_rows=0)
 
-        Rows that take more than `memory` are summed in one pass, a batch at a time; lattice
-        features then learn from the sums. `about_` says which columns were used, and what numbers
-        mean where a column holds date-times.
 
-        Parameters
-        ----------
-        data : path or sequence of paths
-            Files, folders, or patterns such as "data/*.parquet".
-        target : str or sequence of str
-            The column or columns of y.
-        inputs : sequence of str, optional
-            The columns of X; all others if those are at most three.
-        weights : str, optional
-            The column of weights.
-        skip_bad : bool
-            Whether rows that cannot be read are left out instead of refused.
-        memory : float
-            In bytes.
-        scheduler : str or distributed.Client, optional
-            A dask scheduler, whose workers sum the rows: they must see the files.
-        """
-        paths = [data] if isinstance(data, str | PathLike) else data
-        targets = [target] if isinstance(target, str) else target
-        source = open_source(
-            [str(path) for path in paths], targets, inputs, weights=weights, skip_bad=skip_bad
+def fit_sums(estimator: Any, sketch: Sketch) -> None:
+    """Fit an estimator to sums that were made before; see `GPRegressor.fit_sketch`."""
+    began = time.monotonic()
+    check_settings(estimator)
+    num_columns = len(sketch.extent.lower)
+    model = _joint_model(estimator, num_columns)
+    if model.additive != isinstance(sketch, AdditiveSketch):
+        kind = "one lattice for each column" if model.additive else "one lattice"
+        raise InputError(
+            f"The kernel {estimator.kernel!r} needs sums on {kind}, but these are not: choose "
+            "another kernel, or sum the rows again for this one."
         )
-        if scheduler is None:
-            fit_source(self, source, memory=memory)
-            return self
-        from orthogp.statistics.distributed import Cluster
-
-        with Cluster(scheduler) as cluster:
-            fit_source(self, source, cluster=cluster, sample_rows=0)
-        return self
-
-    def fit_sketch(self, sketch: Sketch) -> Self:
-        """Fit to sums that were made before, by `orthogp sketch` or from another model's rows.
-
-        Dense lattice features, and families that need no rows, can learn from them.
-        """
-        estimator: Any = self
-        began = time.monotonic()
-        check_settings(estimator)
-        num_columns = len(sketch.extent.lower)
-        model = _joint_model(estimator, num_columns)
-        if model.additive != isinstance(sketch, AdditiveSketch):
-            kind = "one lattice for each column" if model.additive else "one lattice"
-            raise InputError(
-                f"The kernel {estimator.kernel!r} needs sums on {kind}, but these are not: choose "
-                "another kernel, or sum the rows again for this one."
-            )
-        outcome = fit_sketch(estimator, _with_mean(sketch, estimator.mean), model, None, began)
-        estimator._adopt(outcome, None, began)
-        estimator.n_features_in_ = num_columns
-        estimator._one_target = len(sketch.shift) == 1
-        return self
+    outcome = fit_sketch(estimator, _with_mean(sketch, estimator.mean), model, None, began)
+    estimator._adopt(outcome, None, began)
+    estimator.n_features_in_ = num_columns
+    estimator._one_target = len(sketch.shift) == 1
 
 
 class Read(NamedTuple):
-    """What became of the rows of files, and some of them.
+    """The rows of files in numbers, and some of them.
 
     Attributes
     ----------
     source : RowSource
         The files, with the units of their date-times.
     tally : Tally
-    sample : RowArrays
+    sample : Rows
         At most some thousand rows at random.
     streamed : bool
         Whether they were summed in one pass instead of read at once.
@@ -137,7 +107,7 @@ class Read(NamedTuple):
 
     source: RowSource
     tally: Tally
-    sample: RowArrays
+    sample: Rows
     streamed: bool
 
 
@@ -172,28 +142,42 @@ def fit_source(
     began = time.monotonic()
     watcher = Silence() if watcher is None else watcher
     check_settings(estimator)
-    model = _joint_model(estimator, len(source.reading.inputs))
+    num_columns = len(source.reading.inputs)
+    begin = begin_like(estimator, num_columns)
     if cluster is None and source.num_bytes <= memory:
-        source, _ = source.scaled()
+        source = source.scaled()
         watcher.begin("reading", source.num_rows)
         rows, tally = source.read(watcher.advance)
-        y = rows.y[:, 0] if rows.y.shape[1] == 1 else rows.y
         watcher.begin("learning", None)
-        estimator.fit(rows.X, y, rows.weights)
-        sample = _some(rows)
+        estimator.fit(rows.X, rows.y[:, 0] if rows.one_target else rows.y, rows.weights)
         estimator.about_ = about_rows(source, tally)
-        return Read(source, tally, sample, streamed=False)
+        return Read(source, tally, _some(rows), streamed=False)
     if cluster is None:
-        streamed = _sum_here(
-            estimator, model, source, memory, checkpoint, every, watcher, batch_rows, sample_rows
+        message = f"{_too_many(source, memory)}: they are summed in one pass."
+        _check_needs_no_rows(
+            estimator, num_columns, f"{_too_many(source, memory)}: allow more memory"
+        )
+        watcher.say(message[0].upper() + message[1:])
+        note = None
+        if checkpoint is not None:
+            settings = {"estimator": estimator, "sample": sample_rows, "batch_rows": batch_rows}
+            note = Checkpoint(checkpoint, fingerprint(source, settings), every)
+        streamed = sum_files(
+            source,
+            begin,
+            sample_rows=sample_rows,
+            checkpoint=note,
+            watcher=watcher,
+            num_threads=available_threads(estimator.n_jobs),
+            batch_rows=batch_rows,
         )
     else:
-        from orthogp.streaming.cluster import sum_on_cluster
+        from orthogp.files.workers import sum_on_cluster
 
-        _check_needs_no_rows(estimator, model, "a cluster sends sums only: leave it out")
+        _check_needs_no_rows(estimator, num_columns, "a cluster sends sums only: leave it out")
         streamed = sum_on_cluster(
             source,
-            lambda rows, extent, total: begin_sketch(estimator, rows, model, extent, total),
+            begin,
             cluster,
             sample_rows=sample_rows,
             watcher=watcher,
@@ -201,7 +185,7 @@ def fit_source(
         )
     seconds = time.monotonic() - began
     watcher.begin("learning", None)
-    estimator.fit_sketch(streamed.sketch)
+    fit_sums(estimator, streamed.sketch)
     learning = estimator.timings_["learn"]
     estimator.timings_ = {"pass": seconds, "learn": learning, "total": seconds + learning}
     estimator.about_ = about_rows(streamed.source, streamed.tally)
@@ -210,41 +194,7 @@ def fit_source(
     return Read(streamed.source, streamed.tally, sample, streamed=True)
 
 
-def _sum_here(
-    estimator: Any,
-    model: Model,
-    source: RowSource,
-    memory: float,
-    checkpoint: str | None,
-    every: float,
-    watcher: Watcher,
-    batch_rows: int | None,
-    sample_rows: int,
-) -> Streamed:
-    """Return the sums of rows that are too many to be read at once."""
-    _check_needs_no_rows(estimator, model, f"{_too_many(source, memory)}: allow more memory")
-    message = f"{_too_many(source, memory)}: they are summed in one pass."
-    watcher.say(message[0].upper() + message[1:])
-    note = None
-    if checkpoint is not None:
-        settings = {
-            "estimator": repr(estimator),
-            "sample": sample_rows,
-            "batch_rows": batch_rows,
-        }
-        note = Checkpoint(checkpoint, fingerprint(source, settings), every)
-    return sum_files(
-        source,
-        lambda rows, extent, total: begin_sketch(estimator, rows, model, extent, total),
-        sample_rows=sample_rows,
-        checkpoint=note,
-        watcher=watcher,
-        num_threads=available_threads(estimator.n_jobs),
-        batch_rows=batch_rows,
-    )
-
-
-def begin_like(estimator: Any, num_columns: int, like: Sketch | None = None) -> Any:
+def begin_like(estimator: Any, num_columns: int, like: Sketch | None = None) -> Begin:
     """Return how the first batch is summed: on the lattice of another sketch, or on one's own."""
     model = _joint_model(estimator, num_columns)
     threads = available_threads(estimator.n_jobs)
@@ -297,11 +247,11 @@ def _with_mean(sketch: Sketch, mean: str | None) -> Sketch:
     return replace(sketch, mean=sketch.mean._replace(offset_variance=variance))
 
 
-def _check_needs_no_rows(estimator: Any, model: Model, why: str) -> None:
+def _check_needs_no_rows(estimator: Any, num_columns: int, why: str) -> None:
     """Raise before a long pass over the rows, not after it."""
     family = resolve_features(estimator.features, estimator.num_features, 1)
     what, instead = None, 'features="auto"'
-    many = len(model.columns) > MAX_DIMS and takes_any_columns(estimator.features)
+    many = num_columns > MAX_DIMS and takes_any_columns(estimator.features)
     if family == EXACT or isinstance(family, InducingPoints | TwoBlock) or many:
         what = f"features={estimator.features!r}"
     elif estimator.solver in ("iterative", "exact", "neighbours"):
@@ -325,9 +275,9 @@ def _size(num_bytes: float) -> str:
     return f"{num_bytes:.0f} bytes"
 
 
-def _some(rows: RowArrays) -> RowArrays:
+def _some(rows: Rows) -> Rows:
     """Return some rows at random, the same as a pass in batches would keep."""
     numbers = np.arange(len(rows.X), dtype=np.float64)[None, :]
     chosen = RowSample.empty(SAMPLE_ROWS).with_rows(0, numbers).columns[0].astype(np.int64)
     weights = None if rows.weights is None else rows.weights[chosen]
-    return RowArrays(rows.X[chosen], rows.y[chosen], weights)
+    return rows._replace(X=rows.X[chosen], y=rows.y[chosen], weights=weights)

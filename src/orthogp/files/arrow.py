@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Literal, NamedTuple
+from typing import Any, BinaryIO, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -14,11 +14,11 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from orthogp.errors import InputError
-from orthogp.tables.names import MISSING, find_column
-from orthogp.tables.pieces import Block, Piece, Reading, Tally, without_missing
-from orthogp.tables.times import TimeScale
+from orthogp.files.columns import MISSING, Block, Piece, Reading, Tally, complete_rows, find_column
+from orthogp.files.times import TimeScale
+from orthogp.inference import Domain
 
-# Rows decoded at once.
+# The number of rows that are decoded at once.
 _BLOCK_ROWS = 2**17
 _NULLS = sorted({form(word) for word in (*MISSING, "nan") for form in (str, str.upper, str.title)})
 _UNITS = {"s": 10**6, "ms": 10**3, "us": 1}
@@ -70,10 +70,8 @@ def parquet_kind(header: ParquetHeader, label: str, name: str) -> Literal["numbe
     )
 
 
-def parquet_extent(
-    path: str, label: str, names: Sequence[str]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
-    """Return the least and the largest value of columns by the file's own statistics.
+def parquet_extent(path: str, label: str, names: Sequence[str]) -> Domain | None:
+    """Return the box around columns by the file's own statistics.
 
     Date-times are in microseconds since 1970. `None` if the file does not say.
     """
@@ -91,7 +89,7 @@ def parquet_extent(
                     return None
                 low, high = _stated_extent(found, meta.schema.column(positions[name]), kind)
                 lower[j], upper[j] = min(lower[j], low), max(upper[j], high)
-    return (lower, upper) if np.all(np.isfinite(lower) & np.isfinite(upper)) else None
+    return Domain(lower, upper) if np.all(np.isfinite([lower, upper])) else None
 
 
 def parquet_blocks(piece: Piece, reading: Reading) -> Iterator[Block]:
@@ -165,19 +163,22 @@ def parse_lines(
 class ParquetWriter:
     """Writes columns, some rows at a time, as a Parquet file."""
 
-    def __init__(self, path: str, names: Sequence[str]) -> None:
-        self._path, self._names = path, list(names)
-        self._writer: Any = None
+    def __init__(self, stream: BinaryIO, names: Sequence[str]) -> None:
+        self._stream, self._names = stream, list(names)
+        self._writer: pq.ParquetWriter | None = None
 
     def write(self, columns: Sequence[NDArray]) -> None:
         """Write rows; NaN and not-a-time become null."""
         batch = pa.record_batch([pa.array(c, from_pandas=True) for c in columns], self._names)
         if self._writer is None:
-            self._writer = pq.ParquetWriter(self._path, batch.schema)
+            self._writer = pq.ParquetWriter(self._stream, batch.schema)
         self._writer.write_batch(batch)
 
     def close(self) -> None:
         """End the file."""
+        if self._writer is None:
+            # A table of no rows has columns all the same.
+            self.write([np.empty(0)] * len(self._names))
         if self._writer is not None:
             self._writer.close()
 
@@ -205,11 +206,7 @@ def _columns(
             )
         rows = infinite.any(axis=0)
         bad, first_bad, columns = int(rows.sum()), where, columns[:, ~rows]
-    met = columns.shape[1]
-    if not reading.keep_missing:
-        columns = without_missing(columns)
-    used = columns.shape[1]
-    return columns, Tally(used, met - used, bad, first_bad)
+    return complete_rows(columns, reading, bad, first_bad)
 
 
 def _numbers(array: Any, scale: TimeScale | None) -> NDArray[np.float64]:

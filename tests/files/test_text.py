@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from orthogp import InputError
-from orthogp.tables import align, read_table, write_rows
+from orthogp.files.source import read_table
 
 
 def write(path: Path, text: str, encoding: str = "utf-8") -> Path:
@@ -176,20 +176,3 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         with pytest.raises(InputError) as caught:
             read_table(path, "y")
         assert str(caught.value) == complaint
-
-
-def test_rows_written_are_rows_read(file: Path) -> None:
-    write_rows(file, ["x", "name", "y"], [[0.1, "a, b", 1 / 3], [np.nan, "c", 2.0]])
-    assert file.read_text("utf-8").splitlines()[2] == ",c,2.0"
-    table = read_table(file, "y", ["x"])
-    assert (table.X[0, 0], table.y[0], table.num_dropped) == (0.1, 1 / 3, 1)
-
-
-def test_rows_written_to_nowhere(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"no/results\.csv cannot be written: No such file"):
-        write_rows(tmp_path / "no" / "results.csv", ["x"], [])
-
-
-def test_cells_of_a_column_stand_below_each_other() -> None:
-    rows = [["name", "n", "value"], ["a", "10", "1.5"], ["longer", "7", "-2"]]
-    assert align(rows) == ["name     n  value", "a       10    1.5", "longer   7     -2"]

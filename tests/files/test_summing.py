@@ -1,26 +1,31 @@
 """One pass over files: the sums of all rows, whatever the batches and wherever it was cut."""
 
+import os
+import stat
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import sklearn.gaussian_process.kernels
 
-from orthogp import GPRegressor, InputError, LatticeMismatchError
-from orthogp.from_files import begin_like, fit_source
-from orthogp.statistics import FourierStatistics
-from orthogp.storage import load_sketch, save_sketch
-from orthogp.streaming import (
+from orthogp import FileError, GPRegressor, InputError, LatticeMismatchError
+from orthogp.features import Trig
+from orthogp.files.fitting import begin_like, fit_source
+from orthogp.files.source import open_source
+from orthogp.files.summing import (
     Checkpoint,
     RowSample,
     Streamed,
     add_sketches,
     fingerprint,
     sum_files,
-    sum_piece,
 )
-from orthogp.tables import open_source
+from orthogp.kernels import RBF, SpectralKernel, SpectralMixture
+from orthogp.statistics import FourierStatistics
+from orthogp.storage import load_sketch, save_sketch
 
 ROWS = 900
 
@@ -148,9 +153,9 @@ def test_sums_of_pieces_add_up(folder: Path) -> None:
     source = open_source([str(folder)], ["y"], ["a", "b"])
     total = None
     for piece in source.pieces:
-        part = sum_piece(piece, source.reading, whole)
-        assert part is not None
-        total = part if total is None else add_sketches(total, part)
+        part = replace(source, pieces=(piece,))
+        sketch = sum_files(part, begin_like(GPRegressor(), 2, whole), extent=whole.extent).sketch
+        total = sketch if total is None else add_sketches(total, sketch)
     assert total is not None
     assert_same_sums(total.statistics, whole.statistics)
     np.testing.assert_array_equal(total.extent, whole.extent)
@@ -244,7 +249,7 @@ def test_a_checkpoint_of_other_rows_is_ignored(folder: Path, tmp_path: Path) -> 
         fingerprint(open_source([str(folder)], ["y"], ["b", "a"]), {"mean": "constant"}),
     ]
     (folder / "part1.parquet").touch()
-    others.append(fingerprint(source, {"mean": "constant"}))
+    others.append(fingerprint(open_source([str(folder)], ["y"], ["a", "b"]), {"mean": "constant"}))
     for other in others:
         assert other != code
         assert Checkpoint(path, other).load() is None
@@ -254,6 +259,129 @@ def test_a_checkpoint_of_other_rows_is_ignored(folder: Path, tmp_path: Path) -> 
     save_sketch(path, sketch, {"inputs": ["a", "b"]})
     assert load_sketch(path)[1] == {"inputs": ["a", "b"]}
     assert Checkpoint(path, code).load() is None
+
+
+def test_only_the_owner_may_read_a_checkpoint(folder: Path, tmp_path: Path) -> None:
+    path = tmp_path / "stats.checkpoint"
+    for _ in range(2):
+        streamed(folder, batch_rows=300, checkpoint=Checkpoint(path, "code", every=0))
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert os.listdir(tmp_path) == [path.name]
+
+
+def test_a_checkpoint_that_cannot_be_written_is_one_sentence(folder: Path, tmp_path: Path) -> None:
+    checkpoint = Checkpoint(tmp_path / "no" / "stats.checkpoint", "code", every=0)
+    with pytest.raises(FileError, match=r"stats.checkpoint cannot be written: No such file"):
+        streamed(folder, checkpoint=checkpoint)
+
+
+def test_every_setting_counts_for_a_checkpoint(folder: Path) -> None:
+    source = open_source([str(folder)], ["y"], ["a", "b"])
+    weights, means = np.ones(200), np.linspace(0.1, 1, 200)
+
+    def mixture(change: float) -> SpectralMixture:
+        other = weights.copy()
+        other[100] += change
+        return SpectralMixture(other, means[:, None] + np.zeros(2), np.ones((200, 2)))
+
+    def code(**settings: object) -> str:
+        return fingerprint(source, {"estimator": GPRegressor(**settings)})
+
+    first, second = mixture(0.0), mixture(1e-9)
+    # Text that shows a model to people leaves out some of what it holds.
+    assert repr(GPRegressor(first)) == repr(GPRegressor(second))
+    assert code(kernel=first) == code(kernel=mixture(0.0))
+    codes = [
+        code(kernel=first),
+        code(kernel=second),
+        code(kernel=RBF()),
+        code(kernel=RBF(lengthscale=1 + 1e-12)),
+        code(kernel=RBF().on(0) + RBF().on(1)),
+        code(kernel=sklearn.gaussian_process.kernels.RBF(1.0)),
+        code(kernel=sklearn.gaussian_process.kernels.RBF(2.0)),
+        code(),
+        code(domain=([0.0, 0.0], [1.0, 1.0])),
+        code(domain=(np.zeros(2), np.array([1.0, 1.5]))),
+        code(wrap_tolerance=1e-5),
+        code(features=Trig(9)),
+        code(kernel=SpectralKernel(lambda w: 1 / (1 + w @ w))),
+    ]
+    assert len(set(codes)) == len(codes)
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+@pytest.mark.parametrize("row", [0, -1])
+def test_other_content_of_the_same_size_and_time_has_no_checkpoint(
+    tmp_path: Path, suffix: str, row: int
+) -> None:
+    path = tmp_path / f"rows.{suffix}"
+    x = np.arange(10_000) % 10
+
+    def code(values: np.ndarray) -> str:
+        if suffix == "csv":
+            path.write_text("x,y\n" + "".join(f"{value},1\n" for value in values))
+        else:
+            table = pa.table({"x": values, "y": values})
+            pq.write_table(table, path, compression="none", use_dictionary=False)
+        os.utime(path, (10**9, 10**9))
+        return fingerprint(open_source([str(path)], ["y"]), {})
+
+    first = code(x)
+    size = path.stat().st_size
+    assert code(x) == first
+    changed = x.copy()
+    changed[row] = 5
+    assert code(changed) != first
+    assert path.stat().st_size == size
+
+
+# ---------------------------------------------------------------------- files that change
+
+
+class ChangesAFile(CutsAfter):
+    """A watcher in whose time somebody else writes to a file, when the sums begin."""
+
+    def __init__(self, path: Path, text: str) -> None:
+        super().__init__(10**6)
+        self.path, self.text = path, text
+
+    def begin(self, task: str, total: int | None) -> None:
+        if task == "summing":
+            self.path.write_text(self.text)
+
+
+@pytest.mark.parametrize("change", ["appended", "shrunk", "columns swapped"])
+def test_a_file_that_changes_after_the_scan_is_refused(tmp_path: Path, change: str) -> None:
+    path = tmp_path / "rows.csv"
+    lines = ["x,y", *(f"{i},{i % 7}" for i in range(500))]
+    path.write_text("\n".join(lines))
+    other = {
+        "appended": [*lines, "900,3"],
+        "shrunk": [*lines[:300], "301"],
+        "columns swapped": ["y,x", *lines[1:]],
+    }[change]
+    watcher = ChangesAFile(path, "\n".join(other))
+    source = open_source([str(path)], ["y"], ["x"])
+    with pytest.raises(InputError) as caught:
+        sum_files(source, begin_like(GPRegressor(), 1), watcher=watcher)
+    assert str(caught.value) == (
+        f"{path} must stay as it is while it is read, but it has changed since it was opened: run "
+        "again when nothing writes to it."
+    )
+    path.unlink()
+    with pytest.raises(InputError, match="There is no file "):
+        sum_files(source, begin_like(GPRegressor(), 1))
+
+
+def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("x,y\n" + "1,2\n" * 100)
+    blocks = open_source([str(path)], ["y"], ["x"]).blocks()
+    next(blocks)
+    with path.open("a") as stream:
+        stream.write("3,4\n")
+    with pytest.raises(InputError, match="has changed since it was opened"):
+        list(blocks)
 
 
 # ---------------------------------------------------------------------- samples

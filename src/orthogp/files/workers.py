@@ -1,46 +1,46 @@
 """Files summed on a cluster: units of work for any worker, a tree of sums, one result.
 
 A unit is a few million rows: pieces of files, which the workers read themselves. What travels is
-their names, the sums, and for diagnostics some ten thousand rows in all.
+the names of files, the sums, and for diagnostics some ten thousand rows in all.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from orthogp.errors import InputError
-from orthogp.inference import Domain
-from orthogp.learning.sketch import Sketch
-from orthogp.streaming.samples import RowSample
-from orthogp.streaming.summing import (
+from orthogp.files.columns import Piece, Reading, Tally
+from orthogp.files.source import RowSource
+from orthogp.files.summing import (
     Begin,
+    RowSample,
     Silence,
     Streamed,
     Watcher,
     add_sketches,
     batches,
+    checked_sums,
     weighted_rows,
 )
-from orthogp.tables.names import listed
-from orthogp.tables.pieces import Piece, Reading, Tally
-from orthogp.tables.source import Advance, Extent, RowSource
-from orthogp.tables.text import read_header, split_text
+from orthogp.files.text import read_header, split_text
+from orthogp.inference import Domain
+from orthogp.learning.sketch import Sketch
 
 if TYPE_CHECKING:
-    from orthogp.statistics.distributed import Cluster
+    from orthogp.files.cluster import Cluster
 
-# Each core gets about so many units, for all to end at about the same time; within these limits,
-# for a unit to cost much more than adding its sums, and little if it must be done again.
+# The number of units for each core, for all to end at about the same time.
 _UNITS_PER_THREAD = 16
-_LEAST_ROWS, _MOST_ROWS = 2**21, 2**26
-# Rows of a unit have numbers from its own times this.
+# The smallest unit in rows: it costs much more than adding its sums.
+_LEAST_ROWS = 2**21
+# The largest unit in rows: it costs little to do again.
+_MOST_ROWS = 2**26
+# The numbers of the rows of a unit begin at the number of the unit times this.
 _NUMBERS = 2**36
 # The first rows, for the lattice and the shift: all workers wait for them.
 _FIRST_ROWS = 2**20
@@ -101,31 +101,29 @@ def sum_on_cluster(
     watcher = Silence() if watcher is None else watcher
     # Workers have another current folder.
     pieces = tuple(piece._replace(path=os.path.abspath(piece.path)) for piece in source.pieces)
-    spread = _SpreadSource(
-        pieces, source.reading, source.num_rows, source.exact, source.description, cluster
-    )
+    source = replace(source, pieces=pieces)
+    wanted = source.num_rows / (_UNITS_PER_THREAD * cluster.num_threads)
+    units = work_units(source, float(np.clip(wanted, _LEAST_ROWS, _MOST_ROWS)))
+
+    def done(i: int) -> None:
+        watcher.advance(round(units[i].rows))
+
     if extent is None:
         watcher.begin("scanning", source.num_rows)
-        scaled, found = spread.scaled(watcher.advance)
-        source = source.with_times(scaled.reading.times)
-        lower, upper = spread.extent(watcher.advance) if found is None else found
-        extent = Domain(lower, upper)
+        extent = source.stated_extent()
+        if extent is None:
+            boxes = cluster.map(partial(unit_extent, source.reading), units, done)
+            extent = source.checked_extent(boxes)
+        source, extent = source.scaled_for(extent)
     begun = _begun(source, begin, extent, batch_rows)
-    units = spread.units
     share = _SPARE * sample_rows / max(source.num_rows, 1)
     work = partial(
         sum_unit, source.reading, _without_sums(begun), sample_rows, min(share, 1.0), batch_rows
     )
     watcher.begin("summing", source.num_rows)
-    advance = watcher.advance
-    total = cluster.total(work, units, add_partials, lambda i: advance(round(units[i].rows)))
-    sketch = total.sketch
-    if sketch is None or sketch.statistics.rows < 2:
-        raise InputError(
-            f"{source.description} must have at least two rows with a number in each of "
-            f"{listed(source.reading.names)}, got {total.tally.used}."
-        )
-    sketch = replace(sketch, extent=_joined(begun.extent, sketch.extent))
+    total = cluster.total(work, units, add_partials, done)
+    sketch = checked_sums(total.sketch, source, total.tally)
+    sketch = replace(sketch, extent=source.checked_extent([begun.extent, sketch.extent]))
     return Streamed(sketch, source, total.tally, total.sample)
 
 
@@ -165,7 +163,7 @@ def sum_unit(
     sample_rows, share
         How many rows are kept in all, and which part of all rows that is.
     """
-    source = RowSource(unit.pieces, reading, 0, exact=False, description="")
+    source = _unit_source(reading, unit)
     total: Sketch | None = None
     tally, sample = Tally(), RowSample.empty(sample_rows)
     for batch in batches(source, 0, None, batch_rows):
@@ -183,52 +181,19 @@ def add_partials(first: Partial, second: Partial) -> Partial:
     sketch = first.sketch or second.sketch
     if first.sketch is not None and second.sketch is not None:
         sketch = add_sketches(first.sketch, second.sketch)
-    return Partial(sketch, first.tally.plus(second.tally), _both(first.sample, second.sample))
+    return Partial(sketch, first.tally.plus(second.tally), first.sample.plus(second.sample))
 
 
-def unit_extent(reading: Reading, unit: Unit) -> Extent | None:
+def unit_extent(reading: Reading, unit: Unit) -> Domain | None:
     """Return the box around the inputs of a unit of work, `None` if no row has all of them."""
-    inputs = RowSource(unit.pieces, reading.only_inputs(), 0, exact=False, description="")
-    dims = len(reading.inputs)
-    lower, upper = np.full(dims, np.inf), np.full(dims, -np.inf)
-    for _, block in inputs.blocks():
-        if block.columns.shape[1]:
-            lower = np.minimum(lower, block.columns.min(axis=1))
-            upper = np.maximum(upper, block.columns.max(axis=1))
-    return Extent(lower, upper) if np.all(lower <= upper) else None
+    return _unit_source(reading, unit).scanned_extent()
+
+
+def _unit_source(reading: Reading, unit: Unit) -> RowSource:
+    return RowSource(unit.pieces, reading, round(unit.rows), exact=False, description="")
 
 
 # ---------------------------------------------------------------------- parts
-
-
-@dataclass(frozen=True)
-class _SpreadSource(RowSource):
-    """Rows whose extent the workers of a cluster find."""
-
-    cluster: Cluster
-
-    @property
-    def units(self) -> list[Unit]:
-        """The units of work for so many workers."""
-        rows = self.num_rows / (_UNITS_PER_THREAD * self.cluster.num_threads)
-        return work_units(self, float(np.clip(rows, _LEAST_ROWS, _MOST_ROWS)))
-
-    def extent(self, advance: Advance = int) -> Extent:
-        """Return the box around all inputs."""
-        stated = self._stated_extent()
-        if stated is not None:
-            return stated
-        units = self.units
-        look = partial(unit_extent, self.reading)
-        boxes = self.cluster.map(look, units, lambda i: advance(round(units[i].rows)))
-        boxes = [box for box in boxes if box is not None]
-        if not boxes:
-            raise InputError(
-                f"{self.description} has no row with a number in each of "
-                f"{listed(self.reading.inputs)}."
-            )
-        lower, upper = np.array(boxes).swapaxes(0, 1)
-        return Extent(lower.min(axis=0), upper.max(axis=0))
 
 
 def _sized_pieces(source: RowSource, rows: float) -> Iterator[tuple[Piece, float]]:
@@ -238,8 +203,7 @@ def _sized_pieces(source: RowSource, rows: float) -> Iterator[tuple[Piece, float
         if piece.kind == "text":
             header = read_header(piece.path, piece.label)
             parts = split_text(piece, header, max(1, round(rows * header.line_bytes)))
-            size = Path(piece.path).stat().st_size
-            texts[piece.path] = (parts, size / header.line_bytes / len(parts))
+            texts[piece.path] = (parts, piece.size / header.line_bytes / len(parts))
     known = sum(len(parts) * count for parts, count in texts.values())
     groups = len(source.pieces) - len(texts)
     # Row groups are about equal, and a worker that is done early takes the next unit.
@@ -258,10 +222,7 @@ def _begun(source: RowSource, begin: Begin, extent: Domain, batch_rows: int | No
         rows = weighted_rows(batch.columns, source.reading)
         if rows is not None:
             return begin(rows, extent, source.num_rows)
-    raise InputError(
-        f"{source.description} must have at least two rows with a number in each of "
-        f"{listed(source.reading.names)}, got none."
-    )
+    return checked_sums(None, source, Tally())
 
 
 def _without_sums(sketch: Sketch) -> Sketch:
@@ -279,17 +240,3 @@ def _emptied(statistics: Any) -> Any:
         for name in ("point_sums", "target_sums", "covariate_sums")
     }
     return replace(statistics, **{name: sums.copy() for name, sums in nothing.items()})
-
-
-def _joined(first: Domain, second: Domain) -> Domain:
-    return Domain(np.minimum(first.lower, second.lower), np.maximum(first.upper, second.upper))
-
-
-def _both(first: RowSample, second: RowSample) -> RowSample:
-    """Return the sample of both samples' rows."""
-    if not len(first.keys) or not len(second.keys):
-        return first if len(first.keys) else second
-    keys = np.concatenate([first.keys, second.keys])
-    order = np.argsort(keys)[: first.most]
-    columns = np.concatenate([first.columns, second.columns], axis=1)
-    return RowSample(first.most, keys[order], columns[:, order])

@@ -7,8 +7,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from orthogp.tables import TimeScale, read_table
-from orthogp.tables.times import SINCE_1970
+from orthogp.files.source import read_table
+from orthogp.files.times import SINCE_1970, TimeScale
 
 
 @pytest.mark.parametrize(

@@ -8,34 +8,28 @@ worker that is lost, or joins late, changes nothing.
 from __future__ import annotations
 
 import operator
+import pickle
 import pkgutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
-from orthogp.errors import InputError
-from orthogp.statistics.chunk_sums import (
-    ChunkRows,
-    array_rows,
-    check_dims,
-    chunk_extent,
-    chunk_sums,
-    default_lattice,
-    frame_rows,
-    table_rows,
-    united,
+from orthogp.errors import InputError, check_finite
+from orthogp.statistics.lattice import (
+    MAX_DIMS,
+    FrequencyLattice,
+    default_extent,
+    default_period,
 )
-from orthogp.statistics.lattice import FrequencyLattice
-from orthogp.statistics.tree_sums import added, fused, groups, weighed
 
 try:
     import dask
-    from dask._task_spec import convert_legacy_graph
-    from dask.delayed import Delayed
     from distributed import CancelledError, Client, KilledWorker, as_completed
     from distributed.comm import CommClosedError
 except ModuleNotFoundError as error:
@@ -43,8 +37,10 @@ except ModuleNotFoundError as error:
         f'Work on a cluster needs {error.name}: install it with pip install "orthogp[cluster]".'
     ) from error
 
-#: Seconds to wait for a scheduler, and for its first worker.
+#: The seconds to wait for a scheduler, and for its first worker.
 TIMEOUT = 15.0
+#: The number of sums that are added at once.
+FAN_IN = 8
 _VERSION = "orthogp:__version__"
 
 
@@ -70,7 +66,8 @@ class Cluster:
                     f"No dask scheduler answers at {scheduler}: start one with `dask scheduler`, "
                     "or check the address."
                 ) from error
-        self._address = str(self._client.scheduler.address)
+        #: The scheduler's address.
+        self.address = str(self._client.scheduler.address)
         try:
             self._check(timeout)
         except BaseException:
@@ -120,7 +117,7 @@ class Cluster:
         done : callable
             Is told the index of every task that has ended.
         """
-        with _in_words(self._address):
+        with _in_words(self.address):
             futures = self._client.map(function, tasks, pure=False)
             _Ended(futures).watch(done)
             return self._client.gather(futures)
@@ -142,20 +139,17 @@ class Cluster:
             Is told the index of every task that has ended.
         """
         client = self._client
-        with _in_words(self._address):
+        with _in_words(self.address):
             leaves = client.map(partial(weighed, function), tasks, pure=False)
-            level, height = leaves, 0
-            while len(level) > 1 or height == 0:
-                height += 1
+
+            def fold(height: int, *group: Any) -> Any:
                 # Additions go first: what waits to be added takes memory.
-                level = [
-                    client.submit(added, add, *group, pure=False, priority=height)
-                    for group in groups(level)
-                ]
-            root = level[0]
+                return client.submit(added, add, *group, pure=False, priority=height)
+
+            root = _folded(fold, leaves)
             try:
                 # Whoever holds a future holds its result on the workers: no list of them stays.
-                ended, level = _Ended(leaves), []
+                ended = _Ended(leaves)
                 del leaves
                 ended.watch(done)
                 return root.result().value
@@ -170,8 +164,8 @@ class Cluster:
             self._client.wait_for_workers(1, timeout=timeout)
         except TimeoutError as error:
             raise InputError(
-                f"The scheduler at {self._address} has no workers: start some with "
-                f"`dask worker {self._address}`."
+                f"The scheduler at {self.address} has no workers: start some with "
+                f"`dask worker {self.address}`."
             ) from error
         # A function of the standard library: one of ours could not even be sent.
         found = self._client.run(pkgutil.resolve_name, _VERSION, on_error="return")
@@ -180,7 +174,7 @@ class Cluster:
             there = self._client.run_on_scheduler(pkgutil.resolve_name, _VERSION)
         except ModuleNotFoundError as error:
             there = error
-        for who, version in (*found.items(), (f"The scheduler at {self._address}", there)):
+        for who, version in (*found.items(), (f"The scheduler at {self.address}", there)):
             if isinstance(version, ModuleNotFoundError):
                 raise InputError(
                     f"{who} has no {version.name}: install orthogp {here} where it runs."
@@ -191,7 +185,62 @@ class Cluster:
                 )
 
 
+# ---------------------------------------------------------------------- a tree of sums
+
+
+@dataclass(frozen=True)
+class Weighed:
+    """A value whose size a scheduler can ask for, to decide where it is best added."""
+
+    value: Any
+    num_bytes: int
+
+    @classmethod
+    def of(cls, value: Any) -> Weighed:
+        """Return a value with its size."""
+        buffers: list[pickle.PickleBuffer] = []
+        header = pickle.dumps(value, protocol=5, buffer_callback=buffers.append)
+        return cls(value, len(header) + sum(buffer.raw().nbytes for buffer in buffers))
+
+    def __sizeof__(self) -> int:
+        return self.num_bytes
+
+
+def weighed(function: Callable[..., Any], *arguments: Any) -> Weighed:
+    """Return what a function makes of a task."""
+    return Weighed.of(function(*arguments))
+
+
+def added(add: Callable[[Any, Any], Any], *items: Weighed) -> Weighed:
+    """Return the sum of values in their order, of which `None` counts for nothing."""
+    total = None
+    for item in items:
+        if item.value is not None:
+            total = item.value if total is None else add(total, item.value)
+    return Weighed.of(total)
+
+
+def _folded(fold: Callable[..., Any], leaves: Sequence[Any]) -> Any:
+    """Return the root of the tree in which `fold` adds neighbours; it is told the height."""
+    level, height = leaves, 0
+    while len(level) > 1 or height == 0:
+        height += 1
+        level = [fold(height, *level[i : i + FAN_IN]) for i in range(0, len(level), FAN_IN)]
+    return level[0]
+
+
 # ---------------------------------------------------------------------- dask's collections
+
+#: From what is made of one chunk's X, y and weights to the delayed results of all chunks.
+Chunks = Callable[[Callable[..., Any]], list[Any]]
+
+
+class ChunkExtent(NamedTuple):
+    """The box around rows, (d,) each, and their number."""
+
+    lower: NDArray[np.float64]
+    upper: NDArray[np.float64]
+    rows: int
 
 
 def sum_collection(
@@ -216,14 +265,14 @@ def sum_collection(
             f"Expected a dask array or data frame, got {type(data).__name__}: use from_data for "
             "rows in memory."
         )
-    chunks = _frame_chunks if hasattr(data, "columns") else _array_chunks
-    parts = chunks(data, target, inputs, weights)
+    chunked = _frame_chunks if hasattr(data, "columns") else _array_chunks
+    chunks = chunked(data, target, inputs, weights)
     cluster = None if scheduler is None else Cluster(scheduler)
     try:
-        with _in_words("dask's scheduler" if cluster is None else cluster._address):
+        with _in_words("dask's scheduler" if cluster is None else cluster.address):
             if lattice is None:
-                lattice = default_lattice(_reduced(cluster, chunk_extent, parts, united))
-            found = _reduced(cluster, partial(chunk_sums, summed, lattice), parts, operator.add)
+                lattice = default_lattice(_reduced(cluster, chunks(_chunk_extent), _united))
+            found = _reduced(cluster, chunks(partial(_chunk_sums, summed, lattice)), operator.add)
     finally:
         if cluster is not None:
             cluster.close()
@@ -232,15 +281,52 @@ def sum_collection(
     return found
 
 
-def _array_chunks(data: Any, target: Any, inputs: Any, weights: Any) -> list[Any]:
-    """Return the delayed rows of each chunk of an array."""
+def default_lattice(extent: ChunkExtent | None) -> FrequencyLattice:
+    """Return the lattice that a model would choose for data of such an extent."""
+    if extent is None:
+        raise InputError("The data are empty: at least one row is needed.")
+    width = extent.upper - extent.lower
+    return FrequencyLattice.for_domain(
+        extent.lower,
+        extent.upper,
+        period=default_period(np.where(width > 0, width, 1.0)),
+        extent=default_extent(len(width), extent.rows),
+    )
+
+
+def _reduced(cluster: Cluster | None, leaves: list[Any], add: Callable[[Any, Any], Any]) -> Any:
+    """Return the sum of delayed results, of which `None` counts for nothing."""
+    fold = dask.delayed(partial(added, add), traverse=False)
+    # One graph: dask orders it so that sums are added as soon as they are there.
+    root = _folded(lambda _, *group: fold(*group), leaves)
+    if cluster is None:
+        return root.compute().value
+    future: Any = cluster.client.compute(root)
+    try:
+        return future.result().value
+    except BaseException:
+        future.cancel()
+        raise
+
+
+def _array_chunks(data: Any, target: Any, inputs: Any, weights: Any) -> Chunks:
+    """Return the chunks of an array of inputs with one of targets, or of one with all columns."""
     if data.ndim == 1:
         data = data[:, None]
     if not dask.is_dask_collection(target):
-        return _table_chunks(data, target, inputs, weights)
+        width = data.shape[1]
+        targets = [column % width for column in np.atleast_1d(target).tolist()]
+        if weights is not None:
+            weights = weights % width
+        if inputs is None:
+            inputs = [column for column in range(width) if column not in (*targets, weights)]
+        _check_dims(len(inputs))
+        return partial(
+            _blockwise, [data.rechunk({1: -1})], partial(_of_table, list(inputs), targets, weights)
+        )
     if inputs is not None:
         data = data[:, list(inputs)]
-    check_dims(data.shape[1])
+    _check_dims(data.shape[1])
     data = data.rechunk({1: -1})
     arrays = [data]
     for name, array in (("the target", target), ("the weights", weights)):
@@ -256,32 +342,37 @@ def _array_chunks(data: Any, target: Any, inputs: Any, weights: Any) -> list[Any
             )
         rows = {0: data.chunks[0]} if known else {}
         arrays.append(array.rechunk({**rows, **({1: -1} if array.ndim == 2 else {})}))
-    blocks = [array.to_delayed().ravel() for array in arrays]
-    return [dask.delayed(array_rows)(*parts) for parts in zip(*blocks, strict=True)]
+    return partial(_blockwise, arrays, _of_arrays)
 
 
-def _table_chunks(data: Any, target: Any, inputs: Any, weights: Any) -> list[Any]:
-    """Return the delayed rows of each chunk of an array that holds all columns."""
-    width = data.shape[1]
-    targets = [column % width for column in np.atleast_1d(target).tolist()]
-    if weights is not None:
-        weights = weights % width
-    if inputs is None:
-        inputs = [column for column in range(width) if column not in (*targets, weights)]
-    check_dims(len(inputs))
-    rows = dask.delayed(table_rows, traverse=False)
-    blocks = data.rechunk({1: -1}).to_delayed().ravel()
-    return [rows(block, list(inputs), targets, weights) for block in blocks]
+def _blockwise(
+    arrays: list[Any], of: Callable[..., Any], function: Callable[..., Any]
+) -> list[Any]:
+    """Return the delayed results of a function of the blocks of arrays with the same rows."""
+    import dask.array
+
+    # The rows are the first axis of all; the others have one chunk each.
+    axes = [(0, *(10 * i + d for d in range(1, array.ndim))) for i, array in enumerate(arrays, 1)]
+    results = dask.array.blockwise(
+        partial(weighed, of, function),
+        (0,),
+        *(item for pair in zip(arrays, axes) for item in pair),
+        concatenate=True,
+        align_arrays=False,
+        adjust_chunks={0: 1},
+        meta=np.empty(0, dtype=object),
+    )
+    return list(results.to_delayed())
 
 
-def _frame_chunks(data: Any, target: Any, inputs: Any, weights: Any) -> list[Any]:
-    """Return the delayed rows of each partition of a data frame."""
+def _frame_chunks(data: Any, target: Any, inputs: Any, weights: Any) -> Chunks:
+    """Return the partitions of a data frame."""
     targets = list(target) if isinstance(target, list | tuple) else [target]
     columns = list(data.columns)
     if inputs is None:
         inputs = [name for name in columns if name not in (*targets, weights)]
     inputs = list(inputs)
-    check_dims(len(inputs))
+    _check_dims(len(inputs))
     names = [*inputs, *targets, *([] if weights is None else [weights])]
     for name in names:
         if name not in columns:
@@ -290,38 +381,73 @@ def _frame_chunks(data: Any, target: Any, inputs: Any, weights: Any) -> list[Any
             raise InputError(
                 f"Column {name!r} must hold numbers, got {data.dtypes[name]}: convert it first."
             )
-    rows = dask.delayed(frame_rows, traverse=False)
-    return [rows(part, inputs, targets, weights) for part in data[names].to_delayed()]
+    chosen = data[names]
+
+    def chunks(function: Callable[..., Any]) -> list[Any]:
+        of = partial(weighed, partial(_of_frame, inputs, targets, weights, function))
+        results = chosen.map_partitions(of, meta=("sums", object), enforce_metadata=False)
+        return list(results.to_delayed())
+
+    return chunks
 
 
-def _reduced(
-    cluster: Cluster | None,
-    function: Callable[[ChunkRows], Any],
-    parts: list[Any],
-    add: Callable[[Any, Any], Any],
+def _of_arrays(
+    function: Callable[..., Any], X: NDArray, y: NDArray, weights: NDArray | None = None
 ) -> Any:
-    """Return the sum of a function of delayed rows, where `None` counts for nothing."""
-    work = dask.delayed(partial(weighed, function), traverse=False)
-    fold = dask.delayed(partial(added, add), traverse=False)
-    leaves = [work(part) for part in parts]
-    level = leaves
-    while True:
-        level = [fold(*group) for group in groups(level)]
-        if len(level) == 1:
-            break
-    # One graph: dask orders it so that sums are added as soon as they are there.
-    graph = fused(
-        convert_legacy_graph(dict(level[0].__dask_graph__())), [leaf.key for leaf in leaves]
-    )
-    root: Any = Delayed(level[0].key, graph)
-    if cluster is None:
-        return root.compute().value
-    future: Any = cluster.client.compute(root)
-    try:
-        return future.result().value
-    except BaseException:
-        future.cancel()
-        raise
+    return function(X, y, weights)
+
+
+def _of_table(
+    inputs: list[int],
+    targets: list[int],
+    weights: int | None,
+    function: Callable[..., Any],
+    table: NDArray,
+) -> Any:
+    w = None if weights is None else table[:, weights]
+    return function(table[:, inputs], table[:, targets], w)
+
+
+def _of_frame(
+    inputs: list[Any], targets: list[Any], weights: Any, function: Callable[..., Any], part: Any
+) -> Any:
+    """Return what a function makes of a data frame in memory; NaN for what is missing."""
+    X, y = (part[names].to_numpy(dtype=np.float64, na_value=np.nan) for names in (inputs, targets))
+    w = None if weights is None else part[weights].to_numpy(dtype=np.float64, na_value=np.nan)
+    return function(X, y, w)
+
+
+def _chunk_extent(X: NDArray, y: NDArray, weights: NDArray | None) -> ChunkExtent | None:
+    """Return the box around the rows that count, and their number."""
+    X = X if weights is None else X[weights > 0]
+    if len(X) == 0:
+        return None
+    check_finite(X, "X")
+    return ChunkExtent(X.min(axis=0).astype(float), X.max(axis=0).astype(float), len(X))
+
+
+def _united(first: ChunkExtent, second: ChunkExtent) -> ChunkExtent:
+    lower, upper = np.minimum(first.lower, second.lower), np.maximum(first.upper, second.upper)
+    return ChunkExtent(lower, upper, first.rows + second.rows)
+
+
+def _chunk_sums(
+    summed: Callable[..., Any],
+    lattice: FrequencyLattice,
+    X: NDArray,
+    y: NDArray,
+    weights: NDArray | None,
+) -> Any:
+    """Return the sums of the rows on a lattice, `None` of no rows."""
+    return summed(lattice, X, y, weights) if len(X) else None
+
+
+def _check_dims(num_columns: int) -> None:
+    if not 1 <= num_columns <= MAX_DIMS:
+        raise InputError(
+            f"A lattice has 1 to {MAX_DIMS} dimensions, got {num_columns} input columns: name "
+            "those to use in `inputs`."
+        )
 
 
 # ---------------------------------------------------------------------- words
