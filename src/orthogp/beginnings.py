@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from orthogp.additive_sketch import AdditiveSketch
 from orthogp.errors import FeatureError, InputError
-from orthogp.features import EXACT, Features, resolve_features, takes_any_columns
+from orthogp.features import EXACT, Features, resolve_features
+from orthogp.features.names import takes_any_columns
 from orthogp.inference import Domain
 from orthogp.inference.additive_starts import additive_starts
 from orthogp.inference.row_starts import starts_for_rows

@@ -23,7 +23,8 @@ from scipy.spatial import KDTree
 
 from orthogp.beginnings import Model, begin_sketch, called, choose_model, starting_values
 from orthogp.errors import InputError, PrecisionError
-from orthogp.features import Features, InducingPoints, resolve_features, takes_any_columns
+from orthogp.features import Features, InducingPoints, resolve_features
+from orthogp.features.names import takes_any_columns
 from orthogp.inference.definite import within_precision
 from orthogp.inference.exact_fitting import ExactFitter
 from orthogp.inference.family_from_rows import RowFamilyFitter

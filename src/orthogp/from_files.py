@@ -14,13 +14,8 @@ from orthogp.additive_sketch import AdditiveSketch
 from orthogp.beginnings import Model, begin_sketch, choose_model
 from orthogp.engines import fit_sketch
 from orthogp.errors import InputError
-from orthogp.features import (
-    EXACT,
-    InducingPoints,
-    TwoBlock,
-    resolve_features,
-    takes_any_columns,
-)
+from orthogp.features import EXACT, InducingPoints, TwoBlock, resolve_features
+from orthogp.features.names import takes_any_columns
 from orthogp.inference import Domain
 from orthogp.sketch import OFFSET_SD, Rows, Sketch
 from orthogp.statistics.lattice import MAX_DIMS
