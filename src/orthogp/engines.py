@@ -26,7 +26,8 @@ from scipy.spatial import KDTree
 from orthogp.errors import InputError, PrecisionError
 from orthogp.exact.fitting import ExactFitter
 from orthogp.exact.merged_rows import merge_rows
-from orthogp.features import Features, InducingPoints, resolve_features, takes_any_columns
+from orthogp.features import Features, InducingPoints, resolve_features
+from orthogp.features.names import takes_any_columns
 from orthogp.fields.lattice_learning import LatticeLearner, RowSums
 from orthogp.inference.definite import within_precision
 from orthogp.inference.family_from_rows import RowFamilyFitter

@@ -12,13 +12,8 @@ import numpy as np
 
 from orthogp.engines import fit_sketch
 from orthogp.errors import InputError
-from orthogp.features import (
-    EXACT,
-    InducingPoints,
-    TwoBlock,
-    resolve_features,
-    takes_any_columns,
-)
+from orthogp.features import EXACT, InducingPoints, TwoBlock, resolve_features
+from orthogp.features.names import takes_any_columns
 from orthogp.inference import Domain
 from orthogp.learning.sketch import OFFSET_SD, AdditiveSketch, Rows, Sketch
 from orthogp.model_choice import Model, begin_sketch, choose_model

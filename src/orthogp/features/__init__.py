@@ -8,7 +8,7 @@ from orthogp.features.harmonic import Harmonic
 from orthogp.features.hermite import Hermite
 from orthogp.features.inducing import InducingPoints
 from orthogp.features.lattice import AdditiveLattice, Lattice, MeanPrior
-from orthogp.features.names import EXACT, FEATURE_NAMES, resolve_features, takes_any_columns
+from orthogp.features.names import EXACT, FEATURE_NAMES, resolve_features
 from orthogp.features.polynomial import Polynomial
 from orthogp.features.random import RandomFourier
 from orthogp.features.series import MassSeries, SeriesFeatures
@@ -40,5 +40,4 @@ __all__ = [
     "TwoBlock",
     "VariationalFourier",
     "resolve_features",
-    "takes_any_columns",
 ]
