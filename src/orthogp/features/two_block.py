@@ -115,7 +115,7 @@ class TwoBlock(Features):
         return cast(Self, _joined(first, self.second.from_rows(kernel, X, given=first)))
 
 
-class PointTwoBlock(TwoBlock, PointFeatures):  # type: ignore[override]
+class PointTwoBlock(TwoBlock, PointFeatures):  # pyright: ignore[reportIncompatibleVariableOverride]
     """Two blocks as a differentiable function, the first being point features or series."""
 
     def __check_init__(self) -> None:
