@@ -11,9 +11,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from orthogp import GPRegressor, InputError, __version__, plots
+from orthogp import GPRegressor, InputError, __version__
 from orthogp.kernels import RBF, Kernel, QuasiPeriodic, RationalQuadratic
-from orthogp.plots import Band
+from orthogp.report import plots
+from orthogp.report.plots import Band
 
 #: Where the forecast of part one ends, and how many years are held out to check it.
 FORECAST_END = 2014.0

@@ -109,9 +109,9 @@ def compare(
     file, a folder of such, or - for CSV from standard input; rows that lack a value are left out.
     """
     from orthogp.cli.outputs import check_output
-    from orthogp.comparison import FAMILIES as ALL
-    from orthogp.comparison import compare_families
-    from orthogp.plots import check_format
+    from orthogp.report.comparison import FAMILIES as ALL
+    from orthogp.report.comparison import compare_families
+    from orthogp.report.plots import check_format
     from orthogp.tables import read_table
     from orthogp.tables.files import standard_input_as_file
 

@@ -213,9 +213,9 @@ def _from_rows(
 ) -> None:
     from orthogp.cli.domains import domain_in_numbers, has_dates
     from orthogp.cli.joining import joined_cluster
-    from orthogp.diagnostics import diagnose
     from orthogp.errors import OrthogpError
     from orthogp.from_files import fit_source
+    from orthogp.report import diagnose
     from orthogp.tables import open_source
     from orthogp.tables.files import standard_input_as_file
 

@@ -61,7 +61,7 @@ def predict(
     """
     from orthogp.cli.outputs import check_output
     from orthogp.cli.statistics import load_fitted
-    from orthogp.labels import describe_domain
+    from orthogp.report.names import describe_domain
     from orthogp.tables import open_source, table_writer
     from orthogp.tables.files import standard_input_as_file
     from orthogp.tables.writing import check_table_name

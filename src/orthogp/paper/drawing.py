@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from orthogp import plots
+from orthogp.report import plots
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 from orthogp.errors import InputError
 from orthogp.paper import complexity, figure1, figure2, figure3, noise
 from orthogp.paper.runs import Write
-from orthogp.plots import require_matplotlib
+from orthogp.report.plots import require_matplotlib
 
 
 class _Reproduce(Protocol):

@@ -9,10 +9,10 @@ import sklearn
 from sklearn.exceptions import NotFittedError
 
 from orthogp import GPClassifier, GPRegressor, InputError
-from orthogp.diagnostics import diagnose
 from orthogp.kernels import RBF
+from orthogp.report import diagnose
 from tests.oracles import Array
-from tests.test_html_report import fit_additive, fit_classifier, fit_curve, fit_field
+from tests.report.test_page import fit_additive, fit_classifier, fit_curve, fit_field
 
 
 def test_a_curve_has_mean_bands_and_the_rows_given() -> None:

@@ -128,9 +128,7 @@ def learned_spectra(
 
 
 def latent_spectra(
-    posterior: Posterior | AdditivePosterior,
-    lower: NDArray[np.float64],
-    upper: NDArray[np.float64],
+    posterior: Posterior | AdditivePosterior, lower: NDArray[np.float64], upper: NDArray[np.float64]
 ) -> list[Spectrum]:
     """Return the spectra of a classifier's latent function, one for each component.
 
