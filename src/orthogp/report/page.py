@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import partial
 from importlib import resources
@@ -143,7 +144,7 @@ def render_report(
     rows = fitted.num_rows_ if classifier else fitted.statistics_.rows
     inputs = ", ".join(names.inputs[int(c)] for c in model.columns_)
     targets = ", ".join(names.targets)
-    content = (_classifier_content if classifier else _regressor_content)(model, names, found)
+    content = (_ClassFigures if classifier else _RegressorFigures)(model, names, found).content()
     return template.render(
         css=_resource("page.css"),
         title=title or f"A Gaussian process for {targets}",
@@ -235,19 +236,25 @@ def _speed(model: Any) -> float | None:
     return float(f"{model.statistics_.rows / seconds:.2g}")
 
 
-class _Draw:
-    """Draws the figures of a page, and numbers them for identifiers that are unique."""
+class _Figures(ABC):
+    """The figures and numbers of a page, for the template."""
 
-    def __init__(self) -> None:
+    def __init__(self, model: Any, names: Names, found: Any) -> None:
+        self._model, self._names, self._found = model, names, found
+        self._columns = [int(c) for c in model.columns_]
         self._count = 0
 
-    def __call__(
+    @abstractmethod
+    def content(self) -> dict[str, Any]:
+        """Return all that the template shows besides attributes of the model."""
+
+    def _draw(
         self, description: str, draw: Callable[..., Any], *arguments: Any, **options: Any
     ) -> Drawings:
         """Return a figure for all screens."""
         return [self._svg(description, "plot", partial(draw, *arguments, **options))]
 
-    def twice(
+    def _draw_twice(
         self,
         description: str,
         draw: Callable[..., Any],
@@ -263,314 +270,244 @@ class _Draw:
         ]
 
     def _svg(self, description: str, look: str, draw: Callable[[], Any]) -> Svg:
+        # Identifiers must be unique in the page.
         self._count += 1
         return inline_svg(draw, f"figure{self._count}", description, look=look)
 
+    def _effects(
+        self, components: list[Component], about: str, effect: str, target: int = 0
+    ) -> list[Drawings]:
+        """Return the components of a target or of log odds, the largest share first."""
 
-# ---------------------------------------------------------------------- regressors
+        def share(component: Component) -> float:
+            return float(np.ravel(component.share)[target])
 
+        inputs, options = self._names.inputs, {"target": target, "ylabel": effect}
+        every = sorted(renamed(components, self._names), key=share, reverse=True)
+        return [
+            self._draw(
+                f"Effect of {each.name} on {about}, {100 * share(each):.2g} % of the variance.",
+                draw_components,
+                [each],
+                inputs,
+                **options,
+            )
+            for each in every[:_MOST_COMPONENTS]
+        ]
 
-def _regressor_content(
-    model: Any, names: Names, found: RegressionDiagnostics | None
-) -> dict[str, Any]:
-    """Return the figures and numbers of a regressor's page."""
-    draw = _Draw()
-    number = len(model.target_scale_)
-    targets = range(min(number, _MOST_TARGETS))
-    heading = [names.targets[t] if number > 1 else "" for t in targets]
-    scale = np.asarray(model.target_scale_)
-    posterior = model.posterior_
-    spectra = _spectra(model, data_range(model, found))
-    shown = [(own, t) for own in spectra[:_MOST_SPECTRA] for t in targets]
-    along = _inputs_by_share(model)[:_MOST_INPUTS]
-    fit = [Group(heading[t], _fit(draw, model, names, found, t)) for t in targets]
-    return {
-        "mean": model._sketch.mean.kind,
-        "num_components": len(posterior.kernels) if is_additive(model) else 0,
-        "one_scale": bool(np.all(scale == scale[0])),
-        "guarantee": guarantee(model),
-        "left_out": None
-        if model.features_ is None
-        else posterior.residual / posterior.prior_variance,
-        "fit": fit,
-        "spectra": [
-            _spectrum(draw, model, names, own, t, small=len(shown) > 2) for own, t in shown
-        ],
-        "spectrum_captions": [heading[t] for _, t in shown],
-        "spectra_shown": _MOST_SPECTRA,
-        "spectra_in_all": len(spectra),
-        "along": len(along),
-        "residuals": []
-        if found is None
-        else [Group(heading[t], _residuals(draw, model, names, found, along, t)) for t in targets],
-        "calibration": []
-        if found is None
-        else [Group(heading[t], _calibration(draw, names, found, t)) for t in targets],
-        "levels": LEVELS,
-        "remainder": np.ravel(model.residual_share_) if is_additive(model) else None,
-    }
+    def _spectrum(self, spectrum: Spectrum, target: int = 0, *, small: bool = False) -> Drawings:
+        """Return the figure of one spectrum, `small` if there are three in a row."""
+        inputs = self._names.product([self._columns[c] for c in spectrum.columns])
+        if len(spectrum.columns) == 1:
+            unit = self._names.units.get(inputs) or f"unit of {inputs}"
+            if SINCE in unit:
+                unit = unit.split(SINCE)[0].removesuffix("s")
+            label = f"cycles per {unit}"
+        else:
+            label = f"waves across the range of {inputs}"
+        number = len(spectrum.bands)
+        about = f"Learned spectral density over {label}, with the data's in {number} bands."
+        options = {"target": target, "small": small}
+        return self._draw(about, figures.draw_spectrum, spectrum, plain(label), **options)
 
 
-def _fit(
-    draw: _Draw, model: Any, names: Names, found: RegressionDiagnostics | None, target: int
-) -> list[Drawings]:
-    """Return what was learned about a target: components, a curve, maps, or lines."""
-    if is_additive(model):
-        effect = f"effect on {names.target(target)}"
-        about = names.targets[target]
-        return _effects(draw, model.components(), names, about, effect, target)
-    if len(model.columns_) == 1:
-        return _curve(draw, model, names, found, target)
-    box = data_range(model, found)
-    columns = [int(c) for c in model.columns_]
-    if len(columns) <= MAX_DIMS:
-        return _maps(draw, model, names, box, columns, target)
-    return [
-        draw(
-            f"Posterior mean and 95 % bands of {names.targets[target]} along "
-            f"{names.inputs[columns[i]]}.",
-            figures.draw_curve,
-            model,
-            names,
-            target=target,
-            size=PANEL,
-            stretch=box,
-            along=i,
-        )
-        for i in range(min(len(columns), _MOST_COMPONENTS))
-    ]
+class _RegressorFigures(_Figures):
+    """The figures and numbers of the page about a regressor."""
 
+    def content(self) -> dict[str, Any]:
+        """Return all that the template shows besides attributes of the model."""
+        model, posterior = self._model, self._model.posterior_
+        number, scale = len(model.target_scale_), np.asarray(model.target_scale_)
+        targets = range(min(number, _MOST_TARGETS))
+        heading = [self._names.targets[t] if number > 1 else "" for t in targets]
+        spectra = self._spectra()
+        shown = [(each, t) for each in spectra[:_MOST_SPECTRA] for t in targets]
+        along = self._inputs_by_share()[:_MOST_INPUTS]
+        checked = targets if self._found is not None else ()
+        approximate, additive = model.features_ is not None, is_additive(model)
+        return {
+            "mean": model._sketch.mean.kind,
+            "one_scale": bool(np.all(scale == scale[0])),
+            "guarantee": guarantee(model),
+            "left_out": posterior.residual / posterior.prior_variance if approximate else None,
+            "num_components": len(posterior.kernels) if additive else 0,
+            "remainder": np.ravel(model.residual_share_) if additive else None,
+            "fit": [Group(heading[t], self._fit(t)) for t in targets],
+            "spectra": [self._spectrum(each, t, small=len(shown) > 2) for each, t in shown],
+            "spectrum_captions": [heading[t] for _, t in shown],
+            "spectra_shown": _MOST_SPECTRA,
+            "spectra_in_all": len(spectra),
+            "along": len(along),
+            "residuals": [Group(heading[t], self._residuals(along, t)) for t in checked],
+            "calibration": [Group(heading[t], self._calibration(t)) for t in checked],
+            "levels": LEVELS,
+        }
 
-def _curve(
-    draw: _Draw, model: Any, names: Names, found: RegressionDiagnostics | None, target: int
-) -> list[Drawings]:
-    """Return the curve of a target, and its end magnified if it turns often."""
-    curve = (figures.draw_curve, model, names, figures.Rows.binned(found, target))
-    about = f"{names.targets[target]} over {names.inputs[int(model.columns_[0])]}"
-    drawn = [draw.twice(f"Posterior mean and 95 % bands of {about}.", *curve, target=target)]
-    if figures.wiggles(model, target) > _MOST_TURNS:
-        box, covered = data_range(model, found), covered_range(model)
-        length = _STRETCH * (box.upper - box.lower)
-        stretch = Domain(box.upper - length, np.minimum(box.upper + length / 3, covered.upper))
-        about = f"The end of the range, magnified: {about}."
-        drawn.append(draw.twice(about, *curve, height=3.4, target=target, stretch=stretch))
-    return drawn
+    def _fit(self, target: int) -> list[Drawings]:
+        """Return what was learned about a target: components, a curve, maps, or lines."""
+        model, names = self._model, self._names
+        name = names.targets[target]
+        if is_additive(model):
+            effect = f"effect on {names.target(target)}"
+            return self._effects(model.components(), name, effect, target)
+        if len(self._columns) == 1:
+            return self._curve(target)
+        box = data_range(model, self._found)
+        if len(self._columns) <= MAX_DIMS:
+            return self._maps(box, target)
+        about = f"Posterior mean and 95 % bands of {name} along"
+        options = {"target": target, "size": PANEL, "stretch": box}
+        return [
+            self._draw(
+                f"{about} {names.inputs[c]}.", figures.draw_curve, model, names, along=i, **options
+            )
+            for i, c in enumerate(self._columns[:_MOST_COMPONENTS])
+        ]
 
+    def _curve(self, target: int) -> list[Drawings]:
+        """Return the curve of a target, and its end magnified if it turns often."""
+        model, names = self._model, self._names
+        curve = (figures.draw_curve, model, names, figures.Rows.binned(self._found, target))
+        about = f"{names.targets[target]} over {names.inputs[self._columns[0]]}"
+        whole = f"Posterior mean and 95 % bands of {about}."
+        drawn = [self._draw_twice(whole, *curve, target=target)]
+        if figures.wiggles(model, target) > _MOST_TURNS:
+            box, covered = data_range(model, self._found), covered_range(model)
+            length = _STRETCH * (box.upper - box.lower)
+            stretch = Domain(box.upper - length, np.minimum(box.upper + length / 3, covered.upper))
+            about = f"The end of the range, magnified: {about}."
+            options = {"height": 3.4, "target": target, "stretch": stretch}
+            drawn.append(self._draw_twice(about, *curve, **options))
+        return drawn
 
-def _maps(
-    draw: _Draw, model: Any, names: Names, box: Domain, columns: list[int], target: int
-) -> list[Drawings]:
-    """Return maps of mean and standard deviation, of three inputs at three values of the last."""
-    at: list[Any] = [None]
-    if len(columns) > 2:
-        at = [box.lower[2] + share * (box.upper[2] - box.lower[2]) for share in _CUTS]
-    cuts = [figures.field_maps(model, box, target=target, third=value) for value in at]
-    kinds = (("Mean", figures.MEAN_COLOURS), ("Standard deviation", figures.SD_COLOURS))
-    drawn = []
-    for cut, value in zip(cuts, at, strict=True):
-        for kind, (title, colours) in enumerate(kinds):
-            every = [own[kind].values for own in cuts]
-            low, high = cut[kind].values.min(), cut[kind].values.max()
+    def _maps(self, box: Domain, target: int) -> list[Drawings]:
+        """Return maps of mean and standard deviation; of three inputs, at three of the last."""
+        names, columns = self._names, self._columns
+        at: list[Any] = [None]
+        if len(columns) > 2:
+            at = [box.lower[2] + share * (box.upper[2] - box.lower[2]) for share in _CUTS]
+        cuts = [figures.field_maps(self._model, box, target=target, third=value) for value in at]
+        kinds = (("Mean", figures.MEAN_COLOURS), ("Standard deviation", figures.SD_COLOURS))
+        drawn = []
+        for cut, value in zip(cuts, at, strict=True):
             where = "" if value is None else f", {names.inputs[columns[2]]} = {value:.4g}"
-            drawn.append(
-                draw(
-                    f"Map: {f'{title}{where}'.lower()} of {names.targets[target]}, from "
-                    f"{low:.4g} to {high:.4g}.",
-                    figures.draw_maps,
-                    [cut[kind]],
-                    names,
-                    columns,
-                    titles=[f"{title}{where}"],
-                    bars=[names.target(target)],
-                    colours=[colours],
-                    limits=(np.min(every), np.max(every)),
+            for kind, (title, colours) in enumerate(kinds):
+                values = cut[kind].values
+                every = [each[kind].values for each in cuts]
+                about = (
+                    f"Map: {(title + where).lower()} of {names.targets[target]}, from "
+                    f"{values.min():.4g} to {values.max():.4g}."
                 )
-            )
-    return drawn
+                options = {
+                    "titles": [title + where],
+                    "bars": [names.target(target)],
+                    "colours": [colours],
+                    "limits": (np.min(every), np.max(every)),
+                }
+                arguments = ([cut[kind]], names, columns)
+                drawn.append(self._draw(about, figures.draw_maps, *arguments, **options))
+        return drawn
+
+    def _by_share(self) -> list[tuple[int, ...]]:
+        """Return the columns of an additive model's components, those of the largest share first.
+
+        They are counted among those that the kernel acts on; of other models there are none.
+        """
+        if not is_additive(self._model):
+            return []
+        shares = [float(np.mean(component.share)) for component in self._model.components()]
+        columns = [tuple(each) for each in self._model.posterior_.features.columns]
+        return [columns[i] for i in np.argsort(shares)[::-1]]
+
+    def _inputs_by_share(self) -> list[int]:
+        """Return the positions of all inputs, those of the largest components first."""
+        first = [column for component in self._by_share() for column in component]
+        return list(dict.fromkeys([*first, *range(len(self._columns))]))
+
+    def _spectra(self) -> list[Spectrum]:
+        order, box = self._by_share(), data_range(self._model, self._found)
+        spectra = learned_spectra(self._model, box.lower, box.upper)
+        return sorted(spectra, key=lambda each: order.index(tuple(each.columns)) if order else 0)
+
+    def _residuals(self, along: list[int], target: int) -> list[Drawings]:
+        """Return the standardised residuals' histogram, then along the inputs, then as a map."""
+        found, names, columns = self._found, self._names, self._columns
+        name = names.targets[target]
+        about = f"Histogram of {name}'s standardised residuals beside the standard normal."
+        drawn = [self._draw(about, figures.draw_residual_counts, found, target)]
+        about = "Mean and standard deviation of the residuals along"
+        for i in along:
+            along_input = (figures.draw_residuals_along, found, i, names.input(columns[i]), target)
+            drawn.append(self._draw(f"{about} {names.inputs[columns[i]]}.", *along_input))
+        if np.sum(found.map_count >= figures.FEWEST_ROWS) >= _FEWEST_CELLS:
+            first, second = (names.inputs[c] for c in columns[:2])
+            about = f"Map of the mean residual over {first} and {second}, in standard errors."
+            labels = (names.input(columns[0]), names.input(columns[1]))
+            drawn.append(self._draw(about, figures.draw_residual_map, found, *labels, target))
+        return drawn
+
+    def _calibration(self, target: int) -> list[Drawings]:
+        """Return the histogram of predictive probabilities, and the coverage of intervals."""
+        name = self._names.targets[target]
+        even = f"Histogram of {name}'s predictive probabilities, which should be even."
+        inside = f"Coverage of {name}'s predictive intervals against their probability."
+        return [
+            self._draw(even, figures.draw_pit, self._found, target),
+            self._draw(inside, figures.draw_coverage, self._found, target),
+        ]
 
 
-def _effects(
-    draw: _Draw, components: list[Component], names: Names, about: str, effect: str, target: int = 0
-) -> list[Drawings]:
-    """Return the components of a target or of the log odds of a class, the largest share first."""
+class _ClassFigures(_Figures):
+    """The figures and numbers of the page about a classifier."""
 
-    def share(component: Component) -> float:
-        return float(np.ravel(component.share)[target])
+    def content(self) -> dict[str, Any]:
+        """Return all that the template shows besides attributes of the model."""
+        model = self._model
+        several = isinstance(model.posterior_, tuple)
+        latent = list(model.classes_ if several else model.classes_[1:])
+        fields = (model.kernel_, model.posterior_, model.status_)
+        fields = fields if several else [(field,) for field in fields]
+        posteriors: Any = fields[1]
+        box = model._extent if is_additive(model) else data_range(model, self._found)
+        fit = self._class_fit(latent, box)
+        spectra = [
+            self._spectrum(spectrum)
+            for posterior in posteriors[:_MOST_CLASSES]
+            if isinstance(posterior, Posterior | AdditivePosterior)
+            for spectrum in latent_spectra(posterior, box.lower, box.upper)[:_MOST_CLASS_SPECTRA]
+        ]
+        about = "Reliability: observed share of {} against its predicted probability."
+        reliable = (figures.draw_reliability, self._found, latent)
+        shown = range(min(len(latent), _MOST_CLASSES) if self._found is not None else 0)
+        return {
+            "each": [(str(label), *each) for label, *each in zip(latent, *fields, strict=True)],
+            "num_features": max(each.features.num_features for each in posteriors),
+            "left_out": max(each.residual / each.prior_variance for each in posteriors),
+            "num_components": len(posteriors[0].kernels) if is_additive(model) else 0,
+            "fit": fit,
+            "spectra": spectra,
+            "reliability": [self._draw(about.format(latent[i]), *reliable, i) for i in shown],
+        }
 
-    shown = sorted(renamed(components, names), key=share, reverse=True)[:_MOST_COMPONENTS]
-    options = {"target": target, "ylabel": effect}
-    return [
-        draw(
-            f"Effect of {own.name} on {about}, {100 * share(own):.2g} % of the variance.",
-            draw_components,
-            [own],
-            names.inputs,
-            **options,
-        )
-        for own in shown
-    ]
-
-
-def _by_share(model: Any) -> list[tuple[int, ...]]:
-    """Return the columns of an additive model's components, those of the largest share first.
-
-    They are counted among those that the kernel acts on; of other models there are none.
-    """
-    if not is_additive(model):
-        return []
-    shares = [float(np.mean(component.share)) for component in model.components()]
-    columns = [tuple(own) for own in model.posterior_.features.columns]
-    return [columns[i] for i in np.argsort(shares)[::-1]]
-
-
-def _inputs_by_share(model: Any) -> list[int]:
-    """Return the positions of all inputs, those of an additive model's largest components first."""
-    first = [column for component in _by_share(model) for column in component]
-    return list(dict.fromkeys([*first, *range(len(model.columns_))]))
-
-
-def _spectra(model: Any, box: Domain) -> list[Spectrum]:
-    order = _by_share(model)
-    spectra = learned_spectra(model, box.lower, box.upper)
-    return sorted(spectra, key=lambda own: order.index(tuple(own.columns)) if order else 0)
-
-
-def _spectrum(
-    draw: _Draw,
-    model: Any,
-    names: Names,
-    own: Spectrum,
-    target: int = 0,
-    *,
-    small: bool = False,
-) -> Drawings:
-    """Return the figure of one spectrum, `small` if there are three in a row."""
-    inputs = names.product([int(model.columns_[c]) for c in own.columns])
-    if len(own.columns) == 1:
-        unit = names.units.get(inputs) or f"unit of {inputs}"
-        if SINCE in unit:
-            unit = unit.split(SINCE)[0].removesuffix("s")
-        xlabel = f"cycles per {unit}"
-    else:
-        xlabel = f"waves across the range of {inputs}"
-    about = f"Learned spectral density over {xlabel}, with the data's in {len(own.bands)} bands."
-    return draw(about, figures.draw_spectrum, own, plain(xlabel), target=target, small=small)
-
-
-def _residuals(
-    draw: _Draw,
-    model: Any,
-    names: Names,
-    found: RegressionDiagnostics,
-    along: list[int],
-    target: int,
-) -> list[Drawings]:
-    """Return the standardised residuals' histogram, then along the inputs, then as a map."""
-    columns = [int(c) for c in model.columns_]
-    about = f"Histogram of {names.targets[target]}'s standardised residuals beside the standard "
-    drawn = [draw(f"{about}normal.", figures.draw_residual_counts, found, target)]
-    for i in along:
-        about = f"Mean and standard deviation of the residuals along {names.inputs[columns[i]]}."
-        label = names.input(columns[i])
-        drawn.append(draw(about, figures.draw_residuals_along, found, i, label, target))
-    if np.sum(found.map_count >= figures.FEWEST_ROWS) >= _FEWEST_CELLS:
-        first, second = (names.inputs[c] for c in columns[:2])
-        about = f"Map of the mean residual over {first} and {second}, in standard errors."
-        labels = (names.input(columns[0]), names.input(columns[1]))
-        drawn.append(draw(about, figures.draw_residual_map, found, *labels, target))
-    return drawn
-
-
-def _calibration(
-    draw: _Draw, names: Names, found: RegressionDiagnostics, target: int
-) -> list[Drawings]:
-    """Return the histogram of predictive probabilities, and the coverage of intervals."""
-    name = names.targets[target]
-    even = f"Histogram of {name}'s predictive probabilities, which should be even."
-    inside = f"Coverage of {name}'s predictive intervals against their probability."
-    return [
-        draw(even, figures.draw_pit, found, target),
-        draw(inside, figures.draw_coverage, found, target),
-    ]
-
-
-# ---------------------------------------------------------------------- classifiers
-
-
-def _classifier_content(
-    model: Any, names: Names, found: ClassificationDiagnostics | None
-) -> dict[str, Any]:
-    """Return the figures and numbers of a classifier's page."""
-    draw = _Draw()
-    several = isinstance(model.posterior_, tuple)
-    latent = model.classes_ if several else model.classes_[1:]
-    fields = (model.kernel_, model.posterior_, model.status_)
-    columns = fields if several else [(field,) for field in fields]
-    each: list[Any] = [(str(label), *own) for label, *own in zip(latent, *columns, strict=True)]
-    box = model._extent if is_additive(model) else data_range(model, found)
-    fit = _class_fit(draw, model, names, found, list(latent), box)
-    spectra = [
-        spectrum
-        for _, _, own, _ in each[:_MOST_CLASSES]
-        if isinstance(own, Posterior | AdditivePosterior)
-        for spectrum in latent_spectra(own, box.lower, box.upper)[:_MOST_CLASS_SPECTRA]
-    ]
-    return {
-        "each": each,
-        "num_features": max(own.features.num_features for _, _, own, _ in each),
-        "left_out": max(own.residual / own.prior_variance for _, _, own, _ in each),
-        "num_components": len(each[0][2].kernels) if is_additive(model) else 0,
-        "fit": fit,
-        "spectra": [_spectrum(draw, model, names, own) for own in spectra],
-        "reliability": []
-        if found is None
-        else [
-            draw(
-                f"Reliability: observed share of {latent[i]} against its predicted probability.",
-                figures.draw_reliability,
-                found,
-                latent,
-                i,
-            )
-            for i in range(min(len(latent), _MOST_CLASSES))
-        ],
-    }
-
-
-def _class_fit(
-    draw: _Draw,
-    model: Any,
-    names: Names,
-    found: ClassificationDiagnostics | None,
-    latent: list[Any],
-    box: Domain,
-) -> list[Group]:
-    """Return what was learned about the classes: components, curves, or maps."""
-    columns = [int(c) for c in model.columns_]
-    if is_additive(model):
-        groups = []
-        for label in latent[:_MOST_CLASSES]:
-            odds = f"the log odds of {label}", effect_on_odds(label)
-            effects = _effects(draw, model.components(label), names, *odds)
-            groups.append(Group(str(label) if len(latent) > 1 else "", effects))
-        return groups
-    if len(columns) == 1:
-        about = f"Probability of the classes over {names.inputs[columns[0]]}."
-        return [Group("", [draw.twice(about, figures.draw_probabilities, model, names, found)])]
-    third = None if len(columns) == 2 else float(box.lower[2] + box.upper[2]) / 2
-    maps = figures.probability_maps(model, box, third)
-    at = "" if third is None else f", {names.inputs[columns[2]]} = {third:.4g}"
-    shown = zip(maps[-len(latent) :], latent, strict=True)
-    drawn = [
-        draw(
-            f"Map of the probability of {label}{at}.",
-            figures.draw_probability_maps,
-            [own],
-            names,
-            columns,
-            [label],
-            at,
-        )
-        for own, label in list(shown)[:_MOST_CLASSES]
-    ]
-    return [Group("", drawn)]
+    def _class_fit(self, latent: list[Any], box: Domain) -> list[Group]:
+        """Return what was learned about the classes: components, curves, or maps."""
+        model, names, columns = self._model, self._names, self._columns
+        if is_additive(model):
+            groups = []
+            for label in latent[:_MOST_CLASSES]:
+                odds = f"the log odds of {label}", effect_on_odds(label)
+                effects = self._effects(model.components(label), *odds)
+                groups.append(Group(str(label) if len(latent) > 1 else "", effects))
+            return groups
+        if len(columns) == 1:
+            about = f"Probability of the classes over {names.inputs[columns[0]]}."
+            curves = (figures.draw_probabilities, model, names, self._found)
+            return [Group("", [self._draw_twice(about, *curves)])]
+        third = None if len(columns) == 2 else float(box.lower[2] + box.upper[2]) / 2
+        at = "" if third is None else f", {names.inputs[columns[2]]} = {third:.4g}"
+        maps = figures.probability_maps(model, box, third)[-len(latent) :]
+        drawn = []
+        for label, each in list(zip(latent, maps, strict=True))[:_MOST_CLASSES]:
+            one = (figures.draw_probability_maps, [each], names, columns, [label], at)
+            drawn.append(self._draw(f"Map of the probability of {label}{at}.", *one))
+        return [Group("", drawn)]
