@@ -258,7 +258,7 @@ def plain_page(tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_without_diagnostics_the_sections_say_how_to_get_them(plain_page: str) -> None:
     page = read(plain_page)
     for section in ("residuals", "calibration"):
-        assert "diagnose(model, X, y)" in page.words[section]
+        assert "model.diagnose(X, y)" in page.words[section]
         assert page.figures[section] == 0
     assert page.figures["fit"] == 2
 
