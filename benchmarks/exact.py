@@ -26,15 +26,15 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process import kernels as sk
 from threadpoolctl import threadpool_limits
 
+from orthogp.exact.fitting import ExactFitter
+from orthogp.exact.row_starts import starts_for_rows
 from orthogp.features import MeanPrior
 from orthogp.inference import Domain
-from orthogp.inference.exact_fitting import ExactFitter
-from orthogp.inference.family_fit import FamilyRows
-from orthogp.inference.row_starts import starts_for_rows
-from orthogp.inference.settings import FitSettings
 from orthogp.inference.threads import BlasThreads
 from orthogp.kernels import Kernel
 from orthogp.kernels.convert import KERNEL_NAMES
+from orthogp.learning.families import FamilyRows
+from orthogp.learning.problem import FitSettings
 
 NAMES = ("rbf", "matern12", "matern32", "matern52", "rational-quadratic")
 # What may be lost, in nats.

@@ -38,9 +38,9 @@ from orthogp import (  # noqa: E402
     keep_compiled,
 )
 from orthogp.features import MeanPrior  # noqa: E402
-from orthogp.inference.conjugate_gradients import Diagonal, solve  # noqa: E402
-from orthogp.inference.lattice_model import Model, right_hand_sides  # noqa: E402
-from orthogp.inference.lattice_system import DataDensity  # noqa: E402
+from orthogp.fields.krylov import Diagonal, solve  # noqa: E402
+from orthogp.fields.model import Model, right_hand_sides  # noqa: E402
+from orthogp.fields.system import DataDensity  # noqa: E402
 from orthogp.kernels import Matern12, Matern32, Rotated  # noqa: E402
 
 

@@ -30,10 +30,10 @@ from scipy.linalg import lapack  # noqa: E402
 
 from orthogp import FourierStatistics, FrequencyLattice, GPRegressor  # noqa: E402
 from orthogp.features import Lattice, MeanPrior  # noqa: E402
-from orthogp.features.masses import lattice_masses  # noqa: E402
+from orthogp.features.series import lattice_masses  # noqa: E402
+from orthogp.inference.fourier_series import SeriesBox  # noqa: E402
 from orthogp.inference.objective import LatticeObjective  # noqa: E402
 from orthogp.inference.parameters import pack  # noqa: E402
-from orthogp.inference.series import SeriesBox  # noqa: E402
 from orthogp.kernels import Matern32  # noqa: E402
 from orthogp.statistics.nufft import TOLERANCE, evaluate_series  # noqa: E402
 

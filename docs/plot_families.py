@@ -31,7 +31,7 @@ from orthogp.features import (
     TwoBlock,
     VariationalFourier,
 )
-from orthogp.features.masses import lattice_masses, spectral_densities
+from orthogp.features.series import lattice_masses, spectral_densities
 from orthogp.kernels import RBF, Kernel, Matern32
 from orthogp.report import plots
 

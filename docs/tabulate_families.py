@@ -28,8 +28,8 @@ from orthogp.features import (
     VariationalFourier,
 )
 from orthogp.features.inducing import covariance_matrix
-from orthogp.inference.wrapping import required_period
 from orthogp.kernels import RBF, Kernel, Matern32
+from orthogp.learning.wrapping import required_period
 from orthogp.precision import in_double
 
 Array = NDArray[np.float64]

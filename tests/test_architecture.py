@@ -12,15 +12,22 @@ ROOT = Path(orthogp.__file__).resolve().parent
 
 # What each part may import of orthogp. Data flow from left to right; imports point to the left.
 # Parts that are not named here stand at the right end, and may import all that is named.
-ALLOWED = {
-    "errors": set(),
-    "precision": set(),
-    "kernels": {"errors", "precision"},
+ORDER = (
+    "errors",
+    "precision",
+    "kernels",
+    "statistics",
+    "features",
+    "inference",
+    "learning",
+    "exact",
+)
+ALLOWED = {part: set(ORDER[:i]) for i, part in enumerate(ORDER)} | {
     # Of storage, only what knows nothing of models: the layout of files.
     "statistics": {"errors", "storage"},
-    "features": {"errors", "precision", "kernels", "statistics"},
-    "inference": {"errors", "precision", "kernels", "statistics", "features"},
-    "neighbours": {"errors", "precision", "kernels", "statistics", "features", "inference"},
+    "neighbours": set(ORDER),
+    "fields": set(ORDER),
+    "classification": set(ORDER),
 }
 # Packages that only one file may import.
 ONE_FILE_ONLY = {
@@ -33,7 +40,7 @@ ONE_FILE_ONLY = {
 }
 
 # Lines, as CONTRIBUTING.md says.
-LONGEST_FILE = 600
+LONGEST_FILE = 700
 
 FILES = sorted(ROOT.rglob("*.py"))
 MODULES = {path.relative_to(ROOT).as_posix(): ast.parse(path.read_text("utf-8")) for path in FILES}
@@ -77,7 +84,7 @@ def imports(file: str) -> Iterator[str]:
 
 def test_there_is_something_to_look_at() -> None:
     assert len(FILES) > 20
-    assert {"errors.py", "kernels/base.py", "estimators.py"} <= MODULES.keys()
+    assert {"errors.py", "kernels/base.py", "regressor.py"} <= MODULES.keys()
     assert "orthogp.kernels.base" in set(imports("kernels/stationary.py"))
 
 
@@ -97,9 +104,9 @@ def test_nothing_but_the_package_and_the_command_line_needs_the_estimators() -> 
         for file in MODULES
         # A comparison fits models; all else in report shows one that is given.
         if file != "report/comparison.py"
-        if any(name.startswith("orthogp.estimators") for name in imports(file))
+        if any(name.startswith("orthogp.regressor") for name in imports(file))
     }
-    assert not users & {*ALLOWED, "sketch", "validation", "report"}
+    assert not users & {*ALLOWED, "validation", "report"}
 
 
 def test_modules_import_each_other_in_no_circle() -> None:
@@ -227,6 +234,7 @@ def test_public_names_of_the_subpackages_are_these() -> None:
         "FourierStatistics",
         "FrequencyLattice",
         "RealSums",
+        "Statistics",
     }
     assert {"Bound", "Certificate", "Domain", "Moments", "Posterior"} <= set(inference.__all__)
     for package in (kernels, features, statistics, inference):

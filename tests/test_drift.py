@@ -11,7 +11,7 @@ import pytest
 from scipy.stats import norm
 
 from orthogp import DriftRegressor, GPClassifier, GPRegressor, InputError, RowGaps
-from orthogp.inference.iterative_posterior import IterativePosterior
+from orthogp.fields.posterior import IterativePosterior
 from orthogp.kernels import Matern12, Matern32
 
 

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 from orthogp import GPRegressor
 from orthogp.engines import Task, hidden_rows
 from orthogp.kernels import RBF, Matern32
-from orthogp.sketch import Rows
+from orthogp.learning.sketch import Rows
 
 
 def smooth(n: int, num_dims: int, noise: float = 0.1, seed: int = 0) -> tuple[NDArray, NDArray]:
@@ -128,3 +128,13 @@ def test_no_other_engine_is_tried_once_the_time_is_up(num_dims: int) -> None:
     untried = [trial.engine for trial in model.trials_ if trial.remark == "the time ran out"]
     assert len(untried) == 1
     assert f"{untried[0]:<11}{'–':>10}      0.0  not tried: the time ran out" in model.summary()
+
+
+def test_the_summary_says_that_sums_leave_no_other_engine_to_try() -> None:
+    X, y = smooth(3000, 1)
+    model = GPRegressor("rbf").fit(X[:2900], y[:2900])
+    assert "not tried" not in model.summary()
+    model.partial_fit(X[2900:], y[2900:])
+    assert "not tried: the rows are gone, only their sums are kept" in model.summary()
+    asked = GPRegressor("rbf", solver="dense").fit(X[:2900], y[:2900])
+    assert "not tried" not in asked.partial_fit(X[2900:], y[2900:]).summary()

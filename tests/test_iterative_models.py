@@ -8,7 +8,7 @@ import pytest
 from orthogp import GPRegressor
 from orthogp.errors import InputError
 from orthogp.features import Lattice
-from orthogp.inference.iterative_posterior import IterativePosterior
+from orthogp.fields.posterior import IterativePosterior
 from orthogp.inference.moments import moments_from_statistics
 from orthogp.inference.posterior import Posterior
 from orthogp.kernels import RBF, Matern12, Matern32, Matern52
@@ -162,7 +162,7 @@ def test_a_cancelled_fit_leaves_the_last_good_model(fitted, monkeypatch):
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("orthogp.inference.iterative_fitting.solve", interrupted)
+    monkeypatch.setattr("orthogp.fields.fitting.solve", interrupted)
     with pytest.raises(KeyboardInterrupt):
         model.fit(X[:2000], y[:2000] + 1)
     np.testing.assert_array_equal(model.predict(at), before)

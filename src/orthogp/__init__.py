@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from orthogp.classifier import GPClassifier
-    from orthogp.compiled import keep_compiled
-    from orthogp.drift import DriftRegressor
     from orthogp.errors import (
         FeatureError,
         FileError,
@@ -27,10 +25,11 @@ if TYPE_CHECKING:
         OutOfDomainWarning,
         PrecisionError,
     )
-    from orthogp.estimators import GPRegressor
-    from orthogp.gap_tuning import GapTuning, mirrored_gaps, tune_for_gaps
-    from orthogp.inference.stochastic_fit import TrainingSettings
-    from orthogp.row_gaps import RowGaps
+    from orthogp.gaps.drift import DriftRegressor, RowGaps
+    from orthogp.gaps.tuning import GapTuning, mirrored_gaps, tune_for_gaps
+    from orthogp.inference.training_state import TrainingSettings
+    from orthogp.precision import keep_compiled
+    from orthogp.regressor import GPRegressor
     from orthogp.statistics import FourierStatistics, FrequencyLattice
     from orthogp.stochastic import StochasticGPRegressor
 
@@ -62,18 +61,18 @@ __all__ = [
 
 # Loaded when first asked for: `orthogp --help` should not wait for a compiler.
 _HOMES = {
-    "DriftRegressor": "drift",
+    "DriftRegressor": "gaps.drift",
     "FourierStatistics": "statistics",
     "FrequencyLattice": "statistics",
     "GPClassifier": "classifier",
-    "GPRegressor": "estimators",
-    "GapTuning": "gap_tuning",
-    "RowGaps": "row_gaps",
+    "GPRegressor": "regressor",
+    "GapTuning": "gaps.tuning",
+    "RowGaps": "gaps.drift",
     "StochasticGPRegressor": "stochastic",
-    "TrainingSettings": "inference.stochastic_fit",
-    "keep_compiled": "compiled",
-    "mirrored_gaps": "gap_tuning",
-    "tune_for_gaps": "gap_tuning",
+    "TrainingSettings": "inference.training_state",
+    "keep_compiled": "precision",
+    "mirrored_gaps": "gaps.tuning",
+    "tune_for_gaps": "gaps.tuning",
 }
 _PACKAGES = frozenset({"errors", "features", "inference", "kernels", "statistics"})
 

@@ -15,27 +15,25 @@ from sklearn.utils import column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
-from orthogp.beginnings import Model, begin_sketch, called, check_categories, choose_model
+from orthogp.classification.batches import START_ROWS, BatchFit, fit_batches
+from orthogp.classification.fitting import LogisticFit
+from orthogp.classification.from_labels import learn_labels
+from orthogp.classification.logistic import mean_log_odds, mean_logistic
+from orthogp.classification.sites import LabelledRows, LogisticSites, PolyaGammaSites
 from orthogp.errors import InputError, KernelError, OutOfDomainWarning, check_finite
 from orthogp.inference import Domain
-from orthogp.inference.label_batches import START_ROWS, BatchFit, fit_batches
-from orthogp.inference.logistic import mean_log_odds, mean_logistic
-from orthogp.inference.logistic_fitting import LogisticFit
-from orthogp.inference.logistic_sites import LogisticSites
-from orthogp.inference.polya_gamma import PolyaGammaSites
-from orthogp.inference.settings import FitSettings
-from orthogp.inference.sites import LabelledRows
-from orthogp.inference.stochastic_fit import TrainingSettings
 from orthogp.inference.threads import one_thread
+from orthogp.inference.training_state import TrainingSettings
 from orthogp.kernels import Kernel
-from orthogp.label_learning import learn_labels
+from orthogp.learning.problem import FitSettings
+from orthogp.learning.sketch import Rows
+from orthogp.model_choice import Model, begin_sketch, called, check_categories, choose_model
 from orthogp.persistence import PersistenceMixin
 from orthogp.report.components import Component, class_parts, effect_on_odds
 from orthogp.report.diagnostic_results import Diagnostics
 from orthogp.report.diagnostics import diagnose
 from orthogp.report.notebook import learned_table, plot_model, with_table
 from orthogp.report.summary import summarise_classifier
-from orthogp.sketch import Rows
 from orthogp.statistics.nufft import available_threads
 from orthogp.validation import (
     check_domain,
@@ -67,9 +65,11 @@ class GPClassifier(PersistenceMixin, ClassifierMixin, BaseEstimator):
     """Gaussian process classification for any number of rows.
 
     The latent function f has a Gaussian process prior and p(y = 1) = 1/(1 + e^{−f}). One to three
-    input columns act jointly; more add up, f(x) = Σ_j f_j(x_{columns_j}). The posterior is
-    approximated by the Gaussian that is closest by the evidence lower bound, in passes over the
-    rows. More than two classes are each told from all others.
+    input columns act jointly; more add up, f(x) = Σ_j f_j(x_{columns_j}): conditionals on the
+    nearest rows, which let any number of columns act jointly, are for Gaussian noise and serve
+    `GPRegressor` only. The posterior is approximated by the Gaussian that is closest by the
+    evidence lower bound, in passes over the rows. More than two classes are each told from all
+    others.
 
     Parameters
     ----------

@@ -1,4 +1,6 @@
-r"""Which engine serves: those that can are tried, and hidden rows tell which is best.
+r"""From the sums of the rows to a fitted model: which fitter serves which features.
+
+Which engine serves: those that can are tried, and hidden rows tell which is best.
 
     exact        all rows, no approximation; up to some thousand rows
     dense        lattice features as many as a dense matrix holds; one pass, certificates
@@ -15,33 +17,116 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial import KDTree
 
-from orthogp.beginnings import Model, begin_sketch, called, choose_model, starting_values
 from orthogp.errors import InputError, PrecisionError
-from orthogp.features import Features, resolve_features
+from orthogp.exact.family_from_rows import RowFamilyFitter
+from orthogp.exact.fitting import ExactFitter
+from orthogp.exact.merged_rows import merge_rows
+from orthogp.features import Features, InducingPoints, resolve_features, takes_any_columns
+from orthogp.fields.lattice_learning import LatticeLearner, RowSums
 from orthogp.inference.definite import within_precision
-from orthogp.inference.exact_fitting import ExactFitter
-from orthogp.inference.fit import Fit
-from orthogp.inference.merged_rows import merge_rows
 from orthogp.inference.predictive import PredictivePosterior
-from orthogp.inference.settings import FitSettings, Start
 from orthogp.inference.threads import BlasThreads, one_thread
-from orthogp.kept_rows import KeptRows
 from orthogp.kernels.additive import ADDITIVE_PREFIX, is_additive, split_terms
 from orthogp.kernels.sphere import is_on_sphere
-from orthogp.learning import learn, try_lattice
-from orthogp.neighbours.fitting import NeighbourFit, NeighbourFitter
+from orthogp.learning.dense import Fitter
+from orthogp.learning.families import FamilyRows
+from orthogp.learning.family_from_sums import SumFamilyFitter
+from orthogp.learning.kept_rows import KeptRows
+from orthogp.learning.problem import Fit, FitSettings, Start
+from orthogp.learning.sketch import Rows, Sketch, Units
+from orthogp.model_choice import Model, begin_sketch, called, choose_model, starting_values
+from orthogp.neighbours.fitting import NeighbourFitter
 from orthogp.neighbours.posterior import NeighbourPosterior
 from orthogp.neighbours.starts import starts_near_rows
-from orthogp.sketch import Rows, Sketch, Units
 from orthogp.statistics.lattice import MAX_DIMS
 from orthogp.statistics.nufft import available_threads
 from orthogp.validation import check_domain
+
+
+def learn(
+    sketch: Sketch,
+    units: Units,
+    family: Features | Literal["exact"] | None,
+    settings: FitSettings,
+    starts: list[Start],
+    num_threads: int,
+    rows: Rows | None,
+) -> tuple[Fit, Sketch]:
+    """Return the model learned from standardised targets, and the sums it ended with.
+
+    Parameters
+    ----------
+    family : Features, "exact" or None
+        `None` stands for the lattice.
+    rows : Rows, optional
+        For families that the sums do not suffice for.
+    """
+    with within_precision():
+        return _learned(sketch, units, family, settings, starts, num_threads, rows)
+
+
+def _learned(
+    sketch: Sketch,
+    units: Units,
+    family: Features | Literal["exact"] | None,
+    settings: FitSettings,
+    starts: list[Start],
+    num_threads: int,
+    rows: Rows | None,
+) -> tuple[Fit, Sketch]:
+    statistics = sketch.standardised(units)
+    threads = BlasThreads(num_threads)
+    layout = sketch.layout(settings)
+    if not layout.joint:
+        if settings.solver == "iterative":
+            raise InputError(
+                "The iterative solver takes one lattice in up to three columns, not a sum of terms "
+                'with lattices of their own: use solver="auto".'
+            )
+        additive = Fitter(statistics, sketch.width, sketch.mean, settings, threads, layout)
+        return additive.fit(starts), sketch
+    own = None
+    if rows is not None:
+        own = FamilyRows(rows.X, (rows.y - units.offset) / units.scale, rows.weights)
+    if family is None:
+        sums = RowSums(sketch, units, rows, num_threads)
+        learner = LatticeLearner(sketch, statistics, own, sums, settings, num_threads)
+        return learner.fit(starts), sums.sketch
+    assert isinstance(family, Features)
+    parts = (statistics, own, sketch.extent, sketch.mean, settings, threads)
+    return SumFamilyFitter(family, *parts).fit(starts), sketch
+
+
+def try_lattice(
+    sketch: Sketch,
+    units: Units,
+    settings: FitSettings,
+    starts: list[Start],
+    num_threads: int,
+    rows: Rows,
+    learned: Start | None,
+) -> tuple[Fit, Sketch] | str:
+    """Return the lattice's model and its sums, or a sentence that says why it is not worth having.
+
+    Parameters
+    ----------
+    learned : Start, optional
+        What another engine has learned from the same rows. Without it only a dense lattice serves,
+        and only if it resolves all that rows show.
+    """
+    own = FamilyRows(rows.X, (rows.y - units.offset) / units.scale, rows.weights)
+    sums = RowSums(sketch, units, rows, num_threads)
+    statistics = sketch.standardised(units)
+    learner = LatticeLearner(sketch, statistics, own, sums, settings, num_threads)
+    fit = learner.fit_if_resolved(starts) if learned is None else learner.fit_from(learned, starts)
+    return (fit, sums.sketch) if isinstance(fit, Fit) else fit
+
 
 #: Up to so many rows the exact process is taken without trying others: a second or less.
 EXACT_ROWS = 2500
@@ -132,7 +217,8 @@ def fit_rows(task: Task) -> Outcome:
     if isinstance(features, Features) or features not in ("auto", "lattice"):
         if features == "exact":
             return fit_exact(task, _model(task, joint=True))
-        return fit_sums(task, _model(task))
+        model = _model(task)
+        return fit_points(task, model) if _needs_rows(model) else fit_sums(task, model)
     if solver == "exact":
         return fit_exact(task, _model(task, joint=True))
     if solver == "neighbours":
@@ -192,7 +278,6 @@ def _choose_joint(task: Task, model: Model) -> Outcome:
     if task.late:
         found = _alone(found, "iterative")
         return found._replace(trials=(*found.trials, lattice))
-    assert isinstance(found.fit, NeighbourFit)
     learned = Start(found.fit.kernel, found.fit.noise_variance, rows=task.num_rows)
     # Far from all rows, and where many say a little each, the nearest are not enough.
     gaps = hidden_rows(task, _lengths([found])).gaps
@@ -379,9 +464,9 @@ def fit_neighbours(
         settings = replace(settings, learn=False)
     fitter = NeighbourFitter(merged, kept.mean, settings, task.threads, seed)
     if known is not None:
-        assert isinstance(known.fit, NeighbourFit)
+        assert isinstance(known.posterior, NeighbourPosterior)
         start = Start(known.fit.kernel, known.fit.noise_variance)
-        posterior = fitter.posterior(start).with_neighbours(known.fit.neighbours.num_neighbours)
+        posterior = fitter.posterior(start).with_neighbours(known.posterior.num_neighbours)
         return known._replace(posterior=posterior)
     starts = _neighbour_starts(estimator, model, units, merged.X, previous)
     return _outcome(fitter.fit(starts), kept, units, model, "neighbours", began, task)
@@ -396,7 +481,7 @@ def _neighbour_starts(
     if choice.from_name:
         starts = starts_near_rows(choice.kernel, X)
     else:
-        from orthogp.inference.starts import starts_for_kernel
+        from orthogp.learning.starts import starts_for_kernel
 
         kernel = choice.kernel.scaled(1 / unit)
         if not estimator.learn:
@@ -412,6 +497,29 @@ def _neighbour_starts(
         scaled = previous.kernel.scaled(ratio)
         starts = [Start(scaled, previous.noise_variance * ratio), *starts]
     return starts
+
+
+def fit_points(
+    task: Task, model: Model, previous: Start | None = None, kept: KeptRows | None = None
+) -> Outcome:
+    """Return the model of point features on more columns than a lattice has."""
+    began = time.monotonic()
+    estimator = task.estimator
+    kept = _keep(task, model, linear=True) if kept is None else kept
+    units = kept.units(shared=not model.inner.from_name)
+    settings = _settings(task, units, model)
+    different = Rows(*merge_rows(kept.X, kept.y, kept.weights, repeats=settings.repeats)[:3])
+    family = resolve_features(estimator.features, estimator.num_features, len(model.columns))
+    assert isinstance(family, Features)
+    if estimator.features == "inducing-points" and estimator.num_features == "auto":
+        # The rows have as many different places for points, and no more.
+        family = InducingPoints(min(family.num_features, len(different.X)))
+    rows, threads = kept.standardised_rows(units), BlasThreads(task.threads)
+    fitter = RowFamilyFitter(family, rows, kept.extent, kept.mean, settings, threads)
+    starts = starting_values(estimator, kept, units, model.inner, previous, different)
+    with within_precision():
+        fit = fitter.fit(starts)
+    return _outcome(fit, kept, units, model, "features", began, task)
 
 
 def fit_sums(task: Task, model: Model, known: Outcome | None = None) -> Outcome:
@@ -483,6 +591,8 @@ def fit_sketch(
     if isinstance(sketch, KeptRows):
         task = task._replace(rows=sketch.rows)
         exact = estimator.features == "exact" or estimator.solver == "exact"
+        if takes_any_columns(estimator.features) and _needs_rows(model):
+            return fit_points(task, model, previous, sketch)
         if exact or (estimator.engine_ == "exact" and task.num_rows <= EXACT_ROWS):
             # Kept rows are as engines see them.
             return fit_exact(task, model, previous, sketch)
@@ -502,7 +612,11 @@ def fit_sketch(
     family = resolve_features(estimator.features, estimator.num_features, len(model.columns))
     fit, sketch = learn(sketch, units, family, settings, starts, task.threads, None)
     engine = _lattice_engine(model, sketch) if family is None else "features"
-    return _outcome(fit, sketch, units, model, engine, start, task)
+    outcome = _outcome(fit, sketch, units, model, engine, start, task)
+    if family is not None or estimator.solver != "auto":
+        return outcome
+    untried = Trial("neighbours", np.nan, 0.0, "the rows are gone, only their sums are kept")
+    return outcome._replace(trials=(*outcome.trials, untried))
 
 
 def _outcome(
@@ -539,6 +653,11 @@ def _settings(task: Task, units: Units, model: Model) -> FitSettings:
 def _model(task: Task, *, joint: bool = False) -> Model:
     estimator = task.estimator
     return choose_model(estimator.kernel, estimator.features, task.rows.X.shape[1], joint=joint)
+
+
+def _needs_rows(model: Model) -> bool:
+    """Return whether a model of features has more columns than a lattice, and so no sums."""
+    return len(model.columns) > MAX_DIMS and not model.additive
 
 
 def _keep(task: Task, model: Model, *, linear: bool = False) -> KeptRows:

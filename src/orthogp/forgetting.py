@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from scipy.stats import chi2
 
 from orthogp.errors import InputError, OutOfDomainWarning
-from orthogp.inference.iterative_posterior import IterativePosterior
-from orthogp.sketch import Rows, Sketch, widths
+from orthogp.fields.posterior import IterativePosterior
+from orthogp.learning.sketch import Rows, Sketch, widths
 from orthogp.statistics import AdditiveStatistics, FourierStatistics, FrequencyLattice
 from orthogp.statistics.nufft import evaluate_series
 

@@ -10,13 +10,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 
-from orthogp.additive_sketch import AdditiveSketch
-from orthogp.beginnings import Model, begin_sketch, choose_model
 from orthogp.engines import fit_sketch
 from orthogp.errors import InputError
-from orthogp.features import EXACT, InducingPoints, TwoBlock, resolve_features
+from orthogp.features import (
+    EXACT,
+    InducingPoints,
+    TwoBlock,
+    resolve_features,
+    takes_any_columns,
+)
 from orthogp.inference import Domain
-from orthogp.sketch import OFFSET_SD, Rows, Sketch
+from orthogp.learning.sketch import OFFSET_SD, AdditiveSketch, Rows, Sketch
+from orthogp.model_choice import Model, begin_sketch, choose_model
+from orthogp.statistics.lattice import MAX_DIMS
 from orthogp.statistics.nufft import available_threads
 from orthogp.streaming import (
     EVERY,
@@ -184,7 +190,7 @@ def fit_source(
     else:
         from orthogp.streaming.cluster import sum_on_cluster
 
-        _check_needs_no_rows(estimator, "a cluster sends sums only: leave it out")
+        _check_needs_no_rows(estimator, model, "a cluster sends sums only: leave it out")
         streamed = sum_on_cluster(
             source,
             lambda rows, extent, total: begin_sketch(estimator, rows, model, extent, total),
@@ -216,7 +222,7 @@ def _sum_here(
     sample_rows: int,
 ) -> Streamed:
     """Return the sums of rows that are too many to be read at once."""
-    _check_needs_no_rows(estimator, f"{_too_many(source, memory)}: allow more memory")
+    _check_needs_no_rows(estimator, model, f"{_too_many(source, memory)}: allow more memory")
     message = f"{_too_many(source, memory)}: they are summed in one pass."
     watcher.say(message[0].upper() + message[1:])
     note = None
@@ -291,11 +297,12 @@ def _with_mean(sketch: Sketch, mean: str | None) -> Sketch:
     return replace(sketch, mean=sketch.mean._replace(offset_variance=variance))
 
 
-def _check_needs_no_rows(estimator: Any, why: str) -> None:
+def _check_needs_no_rows(estimator: Any, model: Model, why: str) -> None:
     """Raise before a long pass over the rows, not after it."""
     family = resolve_features(estimator.features, estimator.num_features, 1)
     what, instead = None, 'features="auto"'
-    if family == EXACT or isinstance(family, InducingPoints | TwoBlock):
+    many = len(model.columns) > MAX_DIMS and takes_any_columns(estimator.features)
+    if family == EXACT or isinstance(family, InducingPoints | TwoBlock) or many:
         what = f"features={estimator.features!r}"
     elif estimator.solver in ("iterative", "exact", "neighbours"):
         what, instead = f'solver="{estimator.solver}"', 'solver="auto"'

@@ -16,7 +16,6 @@ from sklearn.exceptions import DataConversionWarning
 from sklearn.utils.validation import check_is_fitted
 
 from orthogp.errors import InputError
-from orthogp.estimators import GPRegressor
 from orthogp.features import Features, resolve_features
 from orthogp.features.spectral import SpectralFeatures
 from orthogp.inference import Domain
@@ -30,8 +29,9 @@ from orthogp.inference.stochastic_fit import (
 )
 from orthogp.inference.training_state import Progress
 from orthogp.kernels import Kernel, resolve_kernel
+from orthogp.learning.sketch import ROUNDING, mean_target
 from orthogp.persistence import PersistenceMixin
-from orthogp.sketch import ROUNDING, mean_target
+from orthogp.regressor import GPRegressor
 from orthogp.validation import check_columns, check_domain, check_inputs, check_rows
 
 # Rows that starting values are learned from, and features for that.

@@ -13,8 +13,7 @@ from scipy.integrate import quad
 from scipy.special import eval_hermite
 
 from orthogp.errors import FeatureError
-from orthogp.features.hermite import Hermite, hermite_rbf_features
-from orthogp.features.hermite_functions import MOST_MEMBERS, Terms, members
+from orthogp.features.hermite import MOST_MEMBERS, Hermite, Terms, hermite_rbf_features, members
 from orthogp.features.spectral import SpectralFeatures
 from orthogp.kernels import RBF, Kernel, Matern32
 from orthogp.statistics import FrequencyLattice

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from orthogp.errors import InputError
 from orthogp.features import Lattice, MeanPrior
-from orthogp.features.masses import lattice_masses
+from orthogp.features.series import lattice_masses
 from orthogp.kernels import RBF, Matern12
 from orthogp.statistics import FrequencyLattice
 from tests.problems import (

@@ -10,8 +10,7 @@ import pytest
 
 from orthogp.errors import FeatureError
 from orthogp.features.additive import for_kernel
-from orthogp.features.matern_fourier import whitened
-from orthogp.features.vff import VariationalFourier
+from orthogp.features.vff import VariationalFourier, whitened
 from orthogp.inference.parameters import learned_slots, pack, unpack
 from orthogp.kernels import RBF, Kernel, Matern, Matern12, Matern32, Matern52
 from orthogp.statistics import FrequencyLattice

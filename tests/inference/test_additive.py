@@ -9,16 +9,15 @@ from scipy.stats import multivariate_normal
 
 from orthogp import InputError, OutOfDomainWarning
 from orthogp.features import AdditiveLattice, MeanPrior
-from orthogp.features.masses import lattice_masses
+from orthogp.features.series import lattice_masses
 from orthogp.inference import Domain, moments_from_rows, moments_from_statistics
-from orthogp.inference.additive_objective import AdditiveObjective
-from orthogp.inference.additive_posterior import AdditivePosterior, ComponentSums
-from orthogp.inference.additive_residual import sharp_additive_bound
-from orthogp.inference.additive_variance import VarianceSeries
 from orthogp.inference.bounds import factorise, titsias_bound
+from orthogp.inference.components import AdditivePosterior, ComponentSums, VarianceSeries
+from orthogp.inference.objective import LatticeObjective
 from orthogp.inference.parameters import pack
+from orthogp.inference.residual import sharp_upper_bound
 from orthogp.kernels import RBF, Categorical, Cyclic, Matern32
-from orthogp.kernels.additive import join_terms, split_terms, term_kernels
+from orthogp.kernels.additive import component_kernels, join_terms, split_terms
 from orthogp.statistics import AdditiveStatistics, ComponentLattice, FrequencyLattice
 from tests import oracles
 
@@ -33,7 +32,7 @@ KERNEL = join_terms(
         5,
     )
 )
-KERNELS = term_kernels(KERNEL)
+KERNELS = component_kernels(KERNEL, [term.dims for term in KERNEL.terms])
 LATTICES = [
     FrequencyLattice(2 * np.pi / 4.0, 30, 0.5),
     FrequencyLattice(2 * np.pi / 1.0, 12, 0.5),
@@ -222,7 +221,7 @@ def test_bounds_enclose_the_log_marginal_likelihood(problem, truncated):
         exact = multivariate_normal(cov=K).logpdf(own.y.T).sum()
         chol = factorise(own.moments.gram, NOISE)
         lower = titsias_bound(own.moments, NOISE, chol).total
-        upper = sharp_additive_bound(
+        upper = sharp_upper_bound(
             own.features, KERNEL, own.statistics, own.moments, NOISE, chol
         ).total
         assert lower <= exact + 1e-6
@@ -246,7 +245,7 @@ def test_gradients_are_those_of_finite_differences(truncated):
     assert len(components) == 6
     sums = AdditiveStatistics.from_data(components, truncated.X, truncated.y, truncated.weights)
     features = AdditiveLattice.select(kernel, components, 61, MeanPrior(4.0))
-    objective = AdditiveObjective(features, kernel, sums, repeats=False)
+    objective = LatticeObjective(features, kernel, sums, repeats=False)
     start = np.append(pack(kernel, objective.slots), np.log(0.3))
     error = check_grad(
         lambda v: objective.value_and_gradient(v)[0],
@@ -261,7 +260,7 @@ def test_expected_curvature_is_the_fisher_information(truncated):
     """½ tr(Σ⁻¹ ∂Σ Σ⁻¹ ∂Σ') with the derivatives of Σ = Q + σ²I by differences."""
     own = truncated
     sums = AdditiveStatistics.from_data(COMPONENTS, own.X, own.y)
-    objective = AdditiveObjective(own.features, KERNEL, sums)
+    objective = LatticeObjective(own.features, KERNEL, sums)
     vector = np.append(pack(KERNEL, objective.slots), np.log(NOISE))
 
     def covariance(at):

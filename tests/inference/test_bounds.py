@@ -22,13 +22,14 @@ from orthogp.inference.bounds import (
     upper_bound,
 )
 from orthogp.inference.residual import (
-    required_features,
     residual_sums,
     sharp_upper_bound,
     unseen_modes,
 )
-from orthogp.inference.wrapping import wrap_error
 from orthogp.kernels import RBF, Kernel, Matern32
+from orthogp.learning.layout import Layout
+from orthogp.learning.wrapping import wrap_error
+from orthogp.statistics import ComponentLattice
 from tests import oracles
 from tests.oracles import Array
 from tests.problems import (
@@ -384,7 +385,8 @@ def test_unseen_modes_and_features_are_the_whole_lattice(num_dims: int) -> None:
 @given(allowed=st.floats(1e-6, 1.0))
 def test_required_features_leave_out_no_more_than_allowed_and_fewer_do(allowed: float) -> None:
     kernel, lattice = Matern32(1.3, 0.5), make_lattice(1, 5.0, 60)
-    needed, available = required_features(kernel, lattice, allowed)
+    layout = Layout((ComponentLattice((0,), lattice, lattice.half_indices()),), np.ones(1), 1e-4)
+    needed, available = layout.required_features(kernel, layout.components, allowed)
     assert available == 121
 
     def left_out(num_features: int) -> float:

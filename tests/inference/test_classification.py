@@ -7,22 +7,29 @@ import pytest
 from scipy.optimize import minimize
 from scipy.special import log_expit
 
+from orthogp.classification import fitting as logistic_fitting
+from orthogp.classification import passes as classification
+from orthogp.classification.fitting import LogisticFitter
+from orthogp.classification.layouts import LabelLayout
+from orthogp.classification.passes import Pass, SiteAscent
+from orthogp.classification.site_models import SiteModel
+from orthogp.classification.sites import (
+    Extrapolation,
+    LabelledRows,
+    LogisticSites,
+    Marginals,
+    PolyaGammaSites,
+    ShorterSteps,
+)
 from orthogp.features import Lattice
-from orthogp.inference import classification, logistic_fitting
-from orthogp.inference.classification import Pass, SiteAscent
 from orthogp.inference.domain import Domain
-from orthogp.inference.label_grids import JointGrid
-from orthogp.inference.logistic_fitting import LogisticFitter
-from orthogp.inference.logistic_sites import LogisticSites, ShorterSteps
 from orthogp.inference.parameters import pack
-from orthogp.inference.polya_gamma import Extrapolation, PolyaGammaSites
 from orthogp.inference.posterior import Posterior
-from orthogp.inference.settings import FitSettings
-from orthogp.inference.site_models import JointModel
-from orthogp.inference.sites import LabelledRows, Marginals
 from orthogp.inference.threads import BlasThreads
 from orthogp.kernels import RBF, Kernel, Matern32
-from orthogp.statistics import FrequencyLattice
+from orthogp.learning.layout import Layout
+from orthogp.learning.problem import FitSettings
+from orthogp.statistics import ComponentLattice, FrequencyLattice
 from tests import oracles
 from tests.problems import CENTRE, make_lattice, mean_covariance, mean_prior
 
@@ -67,7 +74,7 @@ def test_bound_and_posterior_are_those_of_the_exact_process_with_enough_features
     kernel = RBF(3.0, [0.4])
     rows = make_labels(60)
     features = make_features(kernel, mean=mean)
-    ascent = SiteAscent(JointModel(features), kernel, PolyaGammaSites.flat(rows))
+    ascent = SiteAscent(SiteModel(features), kernel, PolyaGammaSites.flat(rows))
     last = ascent.ascend(kernel, max_passes=200)
 
     def covariance(A, B):
@@ -101,7 +108,7 @@ def test_elbo_lies_just_below_the_log_marginal_likelihood(kind, loss):
     f = grid @ np.linalg.cholesky(K).T
     likelihood = np.prod(1 / (1 + np.exp(-rows.labels * f)), axis=1)
     exact = np.log(weights @ likelihood / weights.sum())
-    ascent = SiteAscent(JointModel(make_features(kernel)), kernel, kind.flat(rows))
+    ascent = SiteAscent(SiteModel(make_features(kernel)), kernel, kind.flat(rows))
     elbo = ascent.ascend(kernel).elbo.total
     assert exact - loss < elbo < exact
 
@@ -129,7 +136,7 @@ def test_logistic_sites_reach_the_best_elbo_of_any_normal_posterior(monkeypatch)
     kernel = RBF(5.0, [0.3])
     rows = make_labels(7)
     K = oracles.gram_matrix(lambda lag: oracles.rbf(lag, 5.0, 0.3), rows.X, rows.X)
-    last = SiteAscent(JointModel(make_features(kernel)), kernel, LogisticSites.flat(rows)).ascend(
+    last = SiteAscent(SiteModel(make_features(kernel)), kernel, LogisticSites.flat(rows)).ascend(
         kernel
     )
     assert last.elbo.total == pytest.approx(best_normal(K, rows.labels), abs=1e-6)
@@ -142,7 +149,7 @@ def test_elbo_is_expected_sites_less_divergence(weights):
     counts = np.ones(40) if rows.weights is None else rows.weights
     features = make_features(kernel, num_features=15, mean="constant")
     sites = PolyaGammaSites(rows, np.random.default_rng(1).uniform(0.1, 4, 40))
-    result = Pass.over(JointModel(features), kernel, sites, THREADS)
+    result = Pass.over(SiteModel(features), kernel, sites, THREADS)
     Phi = features.evaluate(kernel, rows.X)
     left_out = features.residual_variance(kernel, rows.X)
     theta = sites.precisions
@@ -170,7 +177,7 @@ def test_plain_updates_of_tilts_never_lose(num_features, variance):
     features = make_features(kernel, num_features=num_features, mean="constant")
     sites, bounds = PolyaGammaSites.flat(rows), []
     for _ in range(25):
-        result = Pass.over(JointModel(features), kernel, sites, THREADS)
+        result = Pass.over(SiteModel(features), kernel, sites, THREADS)
         bounds.append(result.bound)
         sites = result.better
     assert np.all(np.diff(bounds) > -1e-9)
@@ -183,12 +190,12 @@ def test_extrapolated_updates_never_lose_and_get_there_sooner(num_features, vari
     kernel = RBF(variance, [0.2])
     rows = make_labels(80)
     features = make_features(kernel, num_features=num_features)
-    ascent = SiteAscent(JointModel(features), kernel, PolyaGammaSites.flat(rows))
+    ascent = SiteAscent(SiteModel(features), kernel, PolyaGammaSites.flat(rows))
     ascent.ascend(kernel)
     assert np.all(np.diff(ascent.bounds) >= 0)
     sites, plain = PolyaGammaSites.flat(rows), []
     for _ in range(ascent.num_passes):
-        plain.append(Pass.over(JointModel(features), kernel, sites, THREADS))
+        plain.append(Pass.over(SiteModel(features), kernel, sites, THREADS))
         sites = plain[-1].better
     assert ascent.bounds[-1] > plain[-1].bound
 
@@ -200,7 +207,7 @@ def test_extrapolation_that_goes_too_far_is_taken_back(monkeypatch):
     monkeypatch.setattr(Extrapolation, "mixed", too_far)
     kernel = RBF(5.0, [0.2])
     ascent = SiteAscent(
-        JointModel(make_features(kernel)), kernel, PolyaGammaSites.flat(make_labels(80))
+        SiteModel(make_features(kernel)), kernel, PolyaGammaSites.flat(make_labels(80))
     )
     ascent.ascend(kernel)
     assert np.all(np.diff(ascent.bounds) >= 0)
@@ -213,7 +220,7 @@ def test_logistic_sites_never_lose_and_end_above_tilts(num_features, variance):
     kernel = RBF(variance, [0.2])
     features = make_features(kernel, num_features=num_features, mean="constant")
     rows = make_labels(80, weights="whole")
-    ascents = [SiteAscent(JointModel(features), kernel, kind.flat(rows)) for kind in KINDS]
+    ascents = [SiteAscent(SiteModel(features), kernel, kind.flat(rows)) for kind in KINDS]
     logistic, tilts = [ascent.ascend(kernel) for ascent in ascents]
     assert np.all(np.diff(ascents[0].bounds) >= 0)
     assert logistic.bound > tilts.bound
@@ -227,7 +234,7 @@ def test_step_that_overshoots_is_shortened(monkeypatch):
     monkeypatch.setattr(LogisticSites, "updated", too_far)
     kernel = RBF(5.0, [0.2])
     ascent = SiteAscent(
-        JointModel(make_features(kernel)), kernel, LogisticSites.flat(make_labels(80))
+        SiteModel(make_features(kernel)), kernel, LogisticSites.flat(make_labels(80))
     )
     ascent.ascend(kernel)
     assert ascent.num_passes > len(ascent.bounds)
@@ -267,7 +274,7 @@ def test_gradient_is_the_difference_of_converged_bounds(monkeypatch, kind):
     monkeypatch.setattr(classification, "_SHARE", 0.0)
     kernel = Matern32(2.0, [0.4])
     features = make_features(kernel, num_features=21, mean="constant")
-    ascent = SiteAscent(JointModel(features), kernel, kind.flat(make_labels(50)))
+    ascent = SiteAscent(SiteModel(features), kernel, kind.flat(make_labels(50)))
     vector = pack(kernel, ascent.slots)
     _, gradient = ascent(vector)
     expected = oracles.fourth_order_difference(lambda v: np.asarray(ascent(v)[0]), vector, 1e-2)
@@ -282,7 +289,7 @@ def test_repeated_rows_are_rows_with_weights(kind):
     repeated = LabelledRows(np.repeat(rows.X, times, axis=0), np.repeat(rows.labels, times))
     features = make_features(kernel, num_features=21, mean="constant")
     weighted, plain = (
-        SiteAscent(JointModel(features), kernel, kind.flat(data)).ascend(kernel)
+        SiteAscent(SiteModel(features), kernel, kind.flat(data)).ascend(kernel)
         for data in (rows, repeated)
     )
     assert weighted.bound == pytest.approx(plain.bound, rel=1e-12)
@@ -293,7 +300,7 @@ def test_repeated_rows_are_rows_with_weights(kind):
 def test_no_best_pass_before_the_first():
     kernel = RBF(2.0, [0.3])
     ascent = SiteAscent(
-        JointModel(make_features(kernel)), kernel, PolyaGammaSites.flat(make_labels(20))
+        SiteModel(make_features(kernel)), kernel, PolyaGammaSites.flat(make_labels(20))
     )
     with pytest.raises(ValueError, match="ascend"):
         _ = ascent.best
@@ -303,7 +310,7 @@ def test_no_best_pass_before_the_first():
 def test_late_ascent_still_updates_the_sites_a_few_times(kind):
     kernel = RBF(20.0, [0.3])
     ascent = SiteAscent(
-        JointModel(make_features(kernel)),
+        SiteModel(make_features(kernel)),
         kernel,
         kind.flat(make_labels(50)),
         late=lambda: True,
@@ -324,8 +331,10 @@ def make_fitter(rows: LabelledRows, **settings):
     )
     mean = mean_prior("constant", num_dims)
     own = FitSettings(**settings)
-    grid = JointGrid(lattice, np.full(num_dims, 2.0), mean, own.wrap_tolerance)
-    return LogisticFitter(rows, grid, own), Domain(centre - 1, centre + 1)
+    component = ComponentLattice(tuple(range(num_dims)), lattice, lattice.half_indices())
+    layout = Layout((component,), np.full(num_dims, 2.0), own.wrap_tolerance)
+    lattices = LabelLayout(layout, None, mean)
+    return LogisticFitter(rows, lattices, own), Domain(centre - 1, centre + 1)
 
 
 @pytest.mark.parametrize("learn", [True, False])

@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 
 from orthogp.features import MeanPrior
-from orthogp.inference.conjugate_gradients import solve
-from orthogp.inference.iterative import IterativeObjective
-from orthogp.inference.lattice_model import Model
-from orthogp.inference.lattice_system import DataDensity
-from orthogp.inference.preconditioner import (
+from orthogp.fields.evidence import IterativeObjective
+from orthogp.fields.krylov import solve
+from orthogp.fields.model import Model
+from orthogp.fields.preconditioner import (
     EvenPreconditioner,
     SpatialPreconditioner,
     choose_preconditioner,
 )
-from orthogp.inference.variance_field import VarianceField, draw_modes
+from orthogp.fields.system import DataDensity
+from orthogp.fields.variance import VarianceField, draw_modes
 from orthogp.kernels import Matern32
 from orthogp.statistics import FourierStatistics, FrequencyLattice
 

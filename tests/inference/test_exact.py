@@ -6,11 +6,11 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process import kernels as sk
 
 from orthogp.errors import InputError, KernelError, PrecisionError
+from orthogp.exact import process as exact_module
+from orthogp.exact.process import ExactObjective, ExactPosterior
 from orthogp.features.inducing import InducingPoints
 from orthogp.features.lattice import Lattice, MeanPrior
-from orthogp.inference import exact as exact_module
 from orthogp.inference.bounds import titsias_bound
-from orthogp.inference.exact import ExactObjective, ExactPosterior
 from orthogp.inference.moments import moments_from_rows
 from orthogp.inference.parameters import pack
 from orthogp.kernels import (
@@ -173,6 +173,25 @@ def test_rows_of_equal_inputs_are_those_of_dense_algebra(repeats: bool) -> None:
     np.testing.assert_allclose(predicted.variance, np.diag(known[1]), rtol=1e-9, atol=1e-10)
     objective = ExactObjective(kernel, mean, X, y, weights, repeats=repeats)
     assert_gradient(objective)
+
+
+@pytest.mark.parametrize("repeats", [True, False])
+def test_predictions_at_fitted_rows_are_those_anywhere(
+    repeats: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(3)
+    X = np.round(rng.uniform(0, 2, (40, 1)), 1)
+    y, weights = rng.standard_normal((40, 2)), rng.integers(1, 4, 40).astype(float)
+    exact = ExactPosterior(
+        RBF(1.3, 0.5), NOISE, mean_prior("linear", 1), X, y, weights, repeats=repeats
+    )
+    expected = exact.predict(X), exact.predict(X + 0.01)
+    np.testing.assert_array_equal(exact.predict_rows(X + 0.01).mean, expected[1].mean)
+    # Not by predicting anywhere.
+    monkeypatch.delattr(ExactPosterior, "predict")
+    found = exact.predict_rows(X)
+    np.testing.assert_allclose(found.mean, expected[0].mean, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(found.variance, expected[0].variance, rtol=1e-9)
 
 
 def test_prediction_does_not_depend_on_how_many_rows_are_asked_for() -> None:

@@ -9,14 +9,11 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process import kernels as sk
 
 from orthogp.errors import InputError
+from orthogp.exact.fitting import MOST_ROWS, ExactFitter
+from orthogp.exact.row_starts import starts_for_rows
+from orthogp.exact.search import choose_starts
 from orthogp.features import MeanPrior
 from orthogp.inference import Domain
-from orthogp.inference.exact_fitting import MOST_ROWS, ExactFit, ExactFitter
-from orthogp.inference.exact_search import choose_starts
-from orthogp.inference.family_fit import FamilyRows
-from orthogp.inference.row_starts import starts_for_rows
-from orthogp.inference.settings import FitSettings, Start
-from orthogp.inference.starts import starts_for_kernel
 from orthogp.inference.threads import BlasThreads, one_thread
 from orthogp.kernels import (
     KERNEL_NAMES,
@@ -27,6 +24,9 @@ from orthogp.kernels import (
     Rotated,
     additive,
 )
+from orthogp.learning.families import FamilyRows
+from orthogp.learning.problem import Fit, FitSettings, Start
+from orthogp.learning.starts import starts_for_kernel
 from tests import oracles
 from tests.oracles import Array
 from tests.problems import NO_MEAN
@@ -42,7 +42,7 @@ def fit(
     starts: list[Start] | None = None,
     threads: int = 1,
     **settings: bool | float,
-) -> ExactFit:
+) -> Fit:
     X = np.asarray(X, dtype=float).reshape(len(X), -1)
     targets = np.asarray(y, dtype=float).reshape(len(X), -1)
     fitter = ExactFitter(
@@ -153,7 +153,7 @@ def test_short_lengthscales_are_seen_in_parts_of_the_rows() -> None:
     found = fit(Matern32(), X, standardised(y))
     np.testing.assert_allclose(found.kernel.parameters()["lengthscale"], 0.04, rtol=0.35)
     assert found.noise_variance == pytest.approx(0.1, abs=0.07)
-    assert np.corrcoef(found.exact.predict(X).mean[:, 0], f)[0, 1] > 0.9
+    assert np.corrcoef(found.posterior(None, 1).predict(X).mean[:, 0], f)[0, 1] > 0.9
 
 
 @pytest.mark.slow
@@ -166,7 +166,7 @@ def test_intervals_cover_what_they_say(name: str, num_dims: int) -> None:
     y = draw(covariance, X / 0.3, 0.1, rng)[1]
     shift, scale = y[:2000].mean(), y[:2000].std()
     found = fit(KERNEL_NAMES[name](), X[:2000], (y[:2000] - shift) / scale, mean=MeanPrior(100.0))
-    predicted = found.exact.predict(X[2000:])
+    predicted = found.posterior(None, 1).predict(X[2000:])
     away = (y[2000:] - shift) / scale - predicted.mean[:, 0]
     covered = np.abs(away) < 1.96 * np.sqrt(predicted.variance + found.noise_variance)
     # Independent noise: one in a thousand is farther than 3.3 · 0.0097 from 0.95.
@@ -181,7 +181,7 @@ def test_intervals_cover_what_they_say(name: str, num_dims: int) -> None:
 def test_a_few_rows_without_noise(name: str, num_rows: int) -> None:
     x = np.linspace(0, 1, num_rows)
     found = fit(KERNEL_NAMES[name](), x, np.sin(6 * x) + x**2)
-    predicted = found.exact.predict(np.linspace(0, 1, 50)[:, None])
+    predicted = found.posterior(None, 1).predict(np.linspace(0, 1, 50)[:, None])
     assert np.all(np.isfinite(predicted.mean))
     assert np.all(predicted.variance > 0)
     if num_rows == 40:
@@ -195,7 +195,9 @@ def test_smooth_functions_without_noise_are_interpolated_to_many_digits() -> Non
     X, new = rng.uniform(size=(300, 2)), rng.uniform(0.05, 0.95, (100, 2))
     found = fit(RBF(), X, np.sin(4 * X[:, 0]) * np.cos(3 * X[:, 1]))
     expected = np.sin(4 * new[:, 0]) * np.cos(3 * new[:, 1])
-    np.testing.assert_allclose(found.exact.predict(new).mean[:, 0], expected, atol=1e-4)
+    np.testing.assert_allclose(
+        found.posterior(None, 1).predict(new).mean[:, 0], expected, atol=1e-4
+    )
 
 
 @pytest.mark.parametrize("num_rows", [20, 200, 700])
@@ -213,9 +215,11 @@ def test_rows_at_the_same_place() -> None:
     noisy = fit(RBF(), x, standardised(np.sin(6 * x) + 0.1 * rng.standard_normal(200)))
     assert noisy.noise_variance == pytest.approx(0.01 / np.var(np.sin(6 * x)), rel=0.3)
     exact = fit(RBF(), x, np.sin(6 * x))
-    np.testing.assert_allclose(exact.exact.predict(x[:, None]).mean[:, 0], np.sin(6 * x), atol=1e-5)
+    np.testing.assert_allclose(
+        exact.posterior(None, 1).predict(x[:, None]).mean[:, 0], np.sin(6 * x), atol=1e-5
+    )
     all_one = fit(Matern32(), np.ones(30), standardised(rng.standard_normal(30)))
-    assert np.all(np.isfinite(all_one.exact.predict(np.ones((3, 1))).mean))
+    assert np.all(np.isfinite(all_one.posterior(None, 1).predict(np.ones((3, 1))).mean))
 
 
 def test_columns_that_do_not_matter_or_do_not_change() -> None:
@@ -229,7 +233,7 @@ def test_columns_that_do_not_matter_or_do_not_change() -> None:
     assert np.argmin(np.delete(found.kernel.parameters()["lengthscale"], 7)) == 0
     new = rng.standard_normal((50, 20))
     new[:, 7] = 3.0
-    predicted = found.exact.predict(new).mean[:, 0]
+    predicted = found.posterior(None, 1).predict(new).mean[:, 0]
     assert np.corrcoef(predicted, new[:, 0] ** 2)[0, 1] > 0.95
 
 

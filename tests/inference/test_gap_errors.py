@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from orthogp.features import Lattice, MeanPrior
-from orthogp.inference.gap_errors import Gap, WeightedRows
+from orthogp.gaps.tuning import Gap, WeightedRows
 from orthogp.inference.parameters import learned_slots, pack, unpack
 from orthogp.kernels import Kernel, Matern12, Matern32, Rotated
 from orthogp.statistics import FrequencyLattice

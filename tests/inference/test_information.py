@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from orthogp.features import Lattice, MeanPrior
-from orthogp.inference.iterative import IterativeObjective
+from orthogp.fields.evidence import IterativeObjective
 from orthogp.inference.parameters import learned_slots, pack, unpack
 from orthogp.kernels import RBF, Matern32, Rotated
 from orthogp.statistics import FourierStatistics, FrequencyLattice

@@ -6,23 +6,21 @@ import numpy as np
 import pytest
 import scipy.sparse
 
+from orthogp.exact.process import ExactPosterior
 from orthogp.features import Lattice, MeanPrior
-from orthogp.inference import multifrontal
+from orthogp.fields import multifrontal
+from orthogp.fields.evidence import IterativeObjective, even_rows
+from orthogp.fields.krylov import Diagonal, solve
+from orthogp.fields.model import Model, right_hand_sides
+from orthogp.fields.modes import ModeGrid, centred_from_half, fast_extent, half_of
+from orthogp.fields.multifrontal import GridFactor
+from orthogp.fields.preconditioner import BandedFactor, SpatialPreconditioner
+from orthogp.fields.system import DataDensity, LatticeSystem
+from orthogp.fields.variance import VarianceField, draw_modes
 from orthogp.inference.bounds import projected_bound
-from orthogp.inference.conjugate_gradients import Diagonal, solve
 from orthogp.inference.domain import Domain
-from orthogp.inference.exact import ExactPosterior
-from orthogp.inference.factors import BandedFactor
-from orthogp.inference.information import even_rows
-from orthogp.inference.iterative import IterativeObjective
-from orthogp.inference.lattice_model import Model, right_hand_sides
-from orthogp.inference.lattice_system import DataDensity, LatticeSystem
-from orthogp.inference.mode_grid import ModeGrid, centred_from_half, fast_extent, half_of
 from orthogp.inference.moments import moments_from_statistics
-from orthogp.inference.multifrontal import GridFactor
 from orthogp.inference.posterior import Posterior
-from orthogp.inference.preconditioner import SpatialPreconditioner
-from orthogp.inference.variance_field import VarianceField, draw_modes
 from orthogp.kernels import RBF, Matern12, Matern32, Matern52
 from orthogp.statistics import FourierStatistics, FrequencyLattice
 from orthogp.statistics.nufft import evaluate_series

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from orthogp.features import MeanPrior
+from orthogp.fields.fitting import IterativeFitter
 from orthogp.inference.domain import Domain
-from orthogp.inference.iterative_fitting import IterativeFitter
-from orthogp.inference.progress import Progress
-from orthogp.inference.settings import FitSettings, Start
 from orthogp.kernels import Matern12
+from orthogp.learning.problem import FitSettings, Start
+from orthogp.learning.progress import Progress
 from orthogp.statistics import FourierStatistics
 
 GOOD, BAD = Start(Matern12(1.0, 0.5), 4e-3), Start(Matern12(1.0, 0.4), 10.0)

@@ -5,14 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from orthogp.fields.lattice_choice import choose_lattice
+from orthogp.fields.modes import ModeGrid, grid_masses
 from orthogp.inference.domain import Domain
-from orthogp.inference.lattice_choice import choose_lattice
-from orthogp.inference.limits import parameter_limits, within_limits
-from orthogp.inference.mode_grid import ModeGrid
-from orthogp.inference.mode_masses import grid_masses
 from orthogp.inference.parameters import learned_slots, pack, unpack
-from orthogp.inference.wrapping import required_period, wrap_error
 from orthogp.kernels import RBF, Matern12, Matern32, Rotated
+from orthogp.learning.limits import parameter_limits, within_limits
+from orthogp.learning.wrapping import required_period, wrap_error
 from orthogp.statistics import FrequencyLattice
 
 UNIT = Domain(np.zeros(2), np.ones(2))

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.optimize import lsq_linear
 
 from orthogp.errors import KernelError
-from orthogp.inference.optimise import TOLERANCE, Maximum, Objective, curvature_at, refine, search
+from orthogp.learning.optimise import TOLERANCE, Maximum, Objective, curvature_at, refine, search
 from tests.oracles import Array
 
 

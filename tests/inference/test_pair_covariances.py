@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from orthogp.inference import row_pairs
-from orthogp.inference.pair_covariances import PairKernel
-from orthogp.inference.parameters import pack
-from orthogp.inference.row_pairs import RowPairs
+from orthogp.exact import row_pairs
+from orthogp.exact.pair_kernels import PairKernel
+from orthogp.exact.row_pairs import RowPairs
+from orthogp.inference.parameters import learned_slots, pack
 from orthogp.kernels import (
     RBF,
     Categorical,
@@ -123,6 +123,45 @@ def test_derivatives_of_tables_are_differences(kernel: Kernel, num_dims: int) ->
         np.testing.assert_allclose(own.gathered(by_log), expected[own.span], atol=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("kernel", "num_dims"),
+    [
+        (Matern12(1.3, 0.4), 1),
+        (Matern32(1.3, [0.4, 0.7]), 2),
+        (Matern52(0.3, 0.4), 1),
+        (RBF(2.0, 0.6), 2),
+        (Matern52(1.3, 0.9).on(1) + RBF(0.4, [0.5, 0.3]).fix("variance").on(2, 0), 3),
+        (Matern32(1.3, 0.4).fix() + Matern12(0.5, 0.2).fix(), 1),
+        (Sphere(Matern32(1.3, [0.9, 0.4]), 1.0), 4),
+    ],
+)
+def test_closed_forms_are_what_jax_derives(kernel: Kernel, num_dims: int) -> None:
+    pairs = RowPairs(np.random.default_rng(0).uniform(0, 2, (12, num_dims)))
+    closed, compiled = PairKernel(kernel, num_dims), PairKernel(kernel, num_dims)
+    assert closed.closed is not None
+    compiled.closed = None
+    vector = pack(kernel, closed.slots) + 0.1
+
+    def at(pair_kernel: PairKernel):
+        return pair_kernel.covariances(vector, pairs.count, pairs.squares_of_lags, pairs.lags)
+
+    for own, other in zip(at(closed), at(compiled), strict=True):
+        np.testing.assert_allclose(own[..., :-1], other[..., :-1], rtol=1e-11, atol=1e-13)
+    T = pairs.squares_of_lags(slice(0, pairs.count - 1))
+    # JAX's own derivatives cancel where lags are short.
+    expected = compiled.second(vector, T)
+    np.testing.assert_allclose(closed.second(vector, T), expected, rtol=1e-8, atol=1e-12)
+
+
+@pytest.mark.parametrize("kernel", [Matern12(), Matern32(), Matern52(), RBF()])
+def test_closed_forms_are_finite_at_and_next_to_zero(kernel: Kernel) -> None:
+    pair_kernel = PairKernel(kernel, 1)
+    T = np.array([[0.0, 1e-320, 1e-200, 1e-90]])
+    second = pair_kernel.second(pack(kernel, pair_kernel.slots), T)
+    assert np.all(np.isfinite(second * T))
+    assert np.all(np.isfinite(pair_kernel.closed.derivatives(np.zeros(2), T)[2]))
+
+
 def test_many_columns_and_many_pairs_by_several_threads() -> None:
     X = np.random.default_rng(0).standard_normal((230, 15))
     ell = np.linspace(2.0, 9.0, 15)
@@ -140,3 +179,21 @@ def test_between_two_sets_of_rows() -> None:
     found = pair_kernel.between(pack(kernel, pair_kernel.slots), A, B)
     np.testing.assert_allclose(found, covariances(kernel, A[:, None] - B), rtol=1e-12)
     assert pair_kernel.between(pack(kernel, pair_kernel.slots), A[:0], B).shape == (0, 11)
+
+
+class Faded(RBF):
+    """An RBF of half the lag: a kernel that overrides k alone."""
+
+    def at_square(self, square):
+        return super().at_square(square / 4)
+
+
+def test_a_subclass_with_another_k_does_not_inherit_the_closed_form() -> None:
+    own, other = Faded(1.3, 0.7), RBF(1.3, 1.4)
+    X = np.linspace(0, 2, 7)[:, None]
+    vectors = [pack(kernel, learned_slots(kernel)) for kernel in (own, other)]
+    found = [
+        PairKernel(kernel, 1).between(vector, X, X)
+        for kernel, vector in zip((own, other), vectors, strict=True)
+    ]
+    np.testing.assert_allclose(*found, rtol=1e-12)

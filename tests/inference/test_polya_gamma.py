@@ -6,10 +6,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import log_expit
 
+from orthogp.classification.sites import (
+    LabelledRows,
+    Marginals,
+    PolyaGammaSites,
+    site_constant,
+    site_precision,
+)
+from orthogp.features import Lattice
 from orthogp.inference.bounds import titsias_bound
 from orthogp.inference.moments import Moments
-from orthogp.inference.polya_gamma import PolyaGammaSites, site_constant, site_precision
-from orthogp.inference.sites import LabelledRows, Marginals
 from tests import oracles
 from tests.problems import CENTRE, NO_MEAN, make_lattice, mean_prior
 
@@ -82,7 +88,7 @@ def test_statistics_are_the_sums_of_precisions_and_half_labels(weighted, num_dim
     sites = sites_of(labels, tilts, weights, num_dims)
     lattice = make_lattice(num_dims, 4.5, 3)
     mean = mean_prior("linear", num_dims)
-    statistics = sites.statistics(lattice, mean, 1)
+    statistics = sites.statistics(Lattice(lattice, lattice.half_indices(), mean), 1)
     theta = np.tanh(tilts / 2) / (2 * tilts)
     X = sites.rows.X
     grid = (X, lattice.spacing, lattice.centre)
@@ -134,5 +140,8 @@ def test_bound_is_that_of_gaussian_sites_by_dense_algebra(weighted):
 def test_flat_sites_have_the_largest_precision():
     rows = sites_of([1.0, -1.0, 1.0], np.ones(3), np.array([2.0, 0.0, 1.5])).rows
     assert PolyaGammaSites.flat(rows).precision_total == pytest.approx(3.5 / 4)
-    statistics = PolyaGammaSites.flat(rows).statistics(make_lattice(1, 4.5, 2), NO_MEAN, 1)
+    lattice = make_lattice(1, 4.5, 2)
+    statistics = PolyaGammaSites.flat(rows).statistics(
+        Lattice(lattice, lattice.half_indices(), NO_MEAN), 1
+    )
     assert statistics.count == pytest.approx(3.5 / 4)

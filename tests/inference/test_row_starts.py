@@ -3,10 +3,8 @@
 import numpy as np
 import pytest
 
-from orthogp.inference.limits import row_limits
+from orthogp.exact.row_starts import starts_for_rows, strongest_periods
 from orthogp.inference.parameters import learned_slots, pack
-from orthogp.inference.row_starts import starts_for_rows, strongest_periods
-from orthogp.inference.settings import Start
 from orthogp.kernels import (
     RBF,
     Categorical,
@@ -20,6 +18,8 @@ from orthogp.kernels import (
     SpectralMixture,
     additive,
 )
+from orthogp.learning.limits import row_limits
+from orthogp.learning.problem import Start
 from tests.oracles import Array
 from tests.problems import prior_variance
 

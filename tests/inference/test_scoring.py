@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from orthogp.errors import PrecisionError
-from orthogp.inference.iterative import Evidence
-from orthogp.inference.scoring import score
+from orthogp.fields.evidence import Evidence
+from orthogp.fields.scoring import score
 
 CURVATURE = np.array([[400.0, 90.0], [90.0, 100.0]])
 SUMMIT = np.array([0.7, -0.4])

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from orthogp.inference.series import Blocks, SeriesBox
+from orthogp.inference.fourier_series import Blocks, SeriesBox
 from orthogp.statistics import FrequencyLattice
 from orthogp.statistics.direct import direct_series
 from tests import oracles

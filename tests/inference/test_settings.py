@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from orthogp.inference.settings import FitSettings
+from orthogp.learning.problem import FitSettings
 
 
 def test_a_fit_is_late_once_the_work_ahead_takes_longer_than_is_left():

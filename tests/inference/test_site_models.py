@@ -3,14 +3,12 @@
 import numpy as np
 import pytest
 
+from orthogp.classification.passes import Pass, SiteAscent
+from orthogp.classification.site_models import SiteModel
+from orthogp.classification.sites import LabelledRows, LogisticSites, Marginals, PolyaGammaSites
 from orthogp.features import AdditiveLattice, Lattice, MeanPrior
 from orthogp.inference import Domain
-from orthogp.inference.classification import Pass, SiteAscent
-from orthogp.inference.logistic_sites import LogisticSites
 from orthogp.inference.parameters import pack
-from orthogp.inference.polya_gamma import PolyaGammaSites
-from orthogp.inference.site_models import AdditiveModel, JointModel
-from orthogp.inference.sites import LabelledRows, Marginals
 from orthogp.inference.threads import BlasThreads
 from orthogp.kernels import RBF, Categorical, Cyclic, Matern32
 from orthogp.kernels.additive import join_terms, split_terms
@@ -51,11 +49,11 @@ def make_labels(num_rows=50, *, weights=False, seed=0) -> LabelledRows:
     return LabelledRows(X, labels, rng.integers(1, 4, num_rows).astype(float) if weights else None)
 
 
-def make_model(rows, num_features=61, mean="constant", factors=(1, 1, 1, 1)) -> AdditiveModel:
+def make_model(rows, num_features=61, mean="constant", factors=(1, 1, 1, 1)) -> SiteModel:
     sums = AdditiveStatistics.from_data(COMPONENTS, rows.X, rows.labels, rows.weights)
     thin = sums.decimate(factors)
     features = AdditiveLattice.select(KERNEL, thin.components, num_features, MEANS[mean])
-    return AdditiveModel(features, sums, tuple(term.periods for term in TERMS))
+    return SiteModel(features, sums, tuple(term.periods for term in TERMS))
 
 
 class Dense:
@@ -129,7 +127,7 @@ def test_posterior_and_components_are_those_of_dense_matrices(factors):
 
 
 def test_gradient_is_the_difference_of_converged_bounds(monkeypatch):
-    from orthogp.inference import classification
+    from orthogp.classification import passes as classification
 
     monkeypatch.setattr(classification, "CONVERGED", 1e-12)
     monkeypatch.setattr(classification, "_SHARE", 0.0)
@@ -159,8 +157,8 @@ def test_one_component_on_all_columns_is_the_joint_model(mean):
     own = ComponentLattice((0, 1), lattice, lattice.half_indices())
     sums = AdditiveStatistics.from_data([own], X, labels)
     term = join_terms(split_terms(kernel, 2))
-    additive = AdditiveModel(AdditiveLattice.select(term, [own], 41, prior), sums, ((None, None),))
-    joint = JointModel(Lattice.select(kernel, lattice, 41, prior))
+    additive = SiteModel(AdditiveLattice.select(term, [own], 41, prior), sums, ((None, None),))
+    joint = SiteModel(Lattice.select(kernel, lattice, 41, prior))
     sites = LogisticSites.flat(rows)
     first = SiteAscent(additive, term, sites).ascend(term)
     second = SiteAscent(joint, kernel, sites).ascend(kernel)

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from orthogp.features import MeanPrior
-from orthogp.inference.iterative_fitting import DRAW_TOLERANCE
-from orthogp.inference.lattice_model import Model
-from orthogp.inference.lattice_system import DataDensity
-from orthogp.inference.preconditioner import PreconditionerNoise
-from orthogp.inference.variance_field import VarianceField, ample_precision, draw_modes, draws_of
+from orthogp.fields.fitting import DRAW_TOLERANCE
+from orthogp.fields.model import Model
+from orthogp.fields.preconditioner import PreconditionerNoise
+from orthogp.fields.system import DataDensity
+from orthogp.fields.variance import VarianceField, ample_precision, draw_modes, draws_of
 from orthogp.kernels import RBF, Matern12, Matern32
 from orthogp.statistics import FourierStatistics, FrequencyLattice
 

@@ -5,15 +5,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orthogp.features.masses import lattice_masses
+from orthogp.features.series import lattice_masses
 from orthogp.inference.parameters import learned_slots, stretched
-from orthogp.inference.wrapping import (
+from orthogp.kernels import RBF, Kernel, Matern12, Matern32, On, RationalQuadratic, Rotated, Sum
+from orthogp.learning.wrapping import (
     choose_decimation,
     lengthscale_limits,
     required_period,
     wrap_error,
 )
-from orthogp.kernels import RBF, Kernel, Matern12, Matern32, On, RationalQuadratic, Rotated, Sum
 from orthogp.statistics import FrequencyLattice
 from tests import oracles
 from tests.problems import Entry, label, zoo

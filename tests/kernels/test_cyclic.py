@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from orthogp import KernelError
-from orthogp.features.masses import lattice_masses
+from orthogp.features.series import lattice_masses
 from orthogp.kernels import (
     RBF,
     Categorical,

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orthogp.features.masses import lattice_masses, omega_blocks
+from orthogp.features.series import lattice_masses, omega_blocks
 from orthogp.inference.parameters import (
     JACOBIAN_BLOCK,
     _masses_and_jacobian,

@@ -8,10 +8,8 @@ import numpy as np
 import pytest
 
 from orthogp.errors import KernelError
-from orthogp.features.masses import lattice_masses, spectral_densities
+from orthogp.features.series import lattice_masses, spectral_densities
 from orthogp.inference.parameters import learned_slots, pack, stretched, unpack
-from orthogp.inference.starts import starts_for_kernel
-from orthogp.inference.wrapping import lengthscale_limits, wrap_error
 from orthogp.kernels import (
     RBF,
     Kernel,
@@ -23,6 +21,8 @@ from orthogp.kernels import (
     SpectralMixture,
     components,
 )
+from orthogp.learning.starts import starts_for_kernel
+from orthogp.learning.wrapping import lengthscale_limits, wrap_error
 from orthogp.statistics import FrequencyLattice
 from tests import oracles
 from tests.problems import covariances, prior_variance, wrapped_covariances

@@ -5,14 +5,14 @@ import numpy as np
 import pytest
 
 from orthogp import KernelError
+from orthogp.exact.process import ExactObjective
 from orthogp.features import MeanPrior
-from orthogp.inference.exact import ExactObjective
 from orthogp.inference.parameters import learned_slots, pack
 from orthogp.kernels import RBF, Matern, Matern32, QuasiPeriodic, RationalQuadratic, Sum
 from orthogp.kernels.base import EARTH_RADIUS
 from orthogp.kernels.sphere import Embedding
 from orthogp.neighbours.covariance import SetKernel
-from orthogp.neighbours.metric import metric_lengths
+from orthogp.neighbours.nearest import metric_lengths
 from orthogp.precision import in_double
 
 POLES = np.array([[0.0, 90.0], [123.0, 90.0], [0.0, -90.0], [180.0, 0.0], [-180.0, 0.0]])

@@ -6,12 +6,12 @@ from numpy.typing import NDArray
 
 from orthogp import GPRegressor
 from orthogp.errors import InputError
+from orthogp.exact.merged_rows import merge_rows
+from orthogp.exact.process import ExactPosterior
 from orthogp.features import MeanPrior
-from orthogp.inference.exact import ExactPosterior
-from orthogp.inference.merged_rows import merge_rows
 from orthogp.inference.parameters import learned_slots
-from orthogp.inference.settings import FitSettings, Start
 from orthogp.kernels import RBF, Matern32, Matern52
+from orthogp.learning.problem import FitSettings, Start
 from orthogp.neighbours.conditionals import terms
 from orthogp.neighbours.fitting import NeighbourFitter
 from orthogp.neighbours.posterior import NeighbourPosterior

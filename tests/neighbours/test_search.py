@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from orthogp.inference.merged_rows import merge_rows
-from orthogp.neighbours.search import NearestRows, OrderedRows
+from orthogp.exact.merged_rows import merge_rows
+from orthogp.neighbours.nearest import NearestRows, OrderedRows
 
 
 @pytest.mark.parametrize(("count", "num_dims"), [(10, 1), (10, 3), (7, 12), (60, 2)])

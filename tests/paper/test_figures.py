@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from scipy.integrate import quad
 
+from orthogp.exact.process import ExactPosterior
 from orthogp.features import MeanPrior
-from orthogp.inference.exact import ExactPosterior
 from orthogp.kernels import Matern32
 from orthogp.paper import figure1, figure2, figure3
 from orthogp.paper.closed_form import Approximation

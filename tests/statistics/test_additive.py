@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from orthogp import InputError, LatticeMismatchError
-from orthogp.statistics import AdditiveStatistics, ComponentLattice, FrequencyLattice, pairs
+from orthogp.statistics import AdditiveStatistics, ComponentLattice, FrequencyLattice
+from orthogp.statistics import sums as pairs
 
 SHIFT = [1.0, -2.0]
 

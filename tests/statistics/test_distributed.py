@@ -18,7 +18,7 @@ import pytest
 from distributed import Client, LocalCluster
 
 from orthogp import FourierStatistics, FrequencyLattice, InputError
-from orthogp.sketch import Rows, Sketch
+from orthogp.learning.sketch import Rows, Sketch
 from orthogp.statistics.chunk_sums import ChunkExtent, default_lattice
 from orthogp.statistics.distributed import Cluster
 from orthogp.statistics.tree_sums import FAN_IN

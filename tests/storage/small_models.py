@@ -6,10 +6,12 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 
-from orthogp import GPClassifier, GPRegressor, additive_sketch, sketch
+from orthogp import GPClassifier, GPRegressor
+from orthogp.engines import sketch
+from orthogp.engines import sketch as additive_sketch
 from orthogp.features import InducingPoints, Trig, TwoBlock
 from orthogp.kernels import RBF, Cyclic, Matern12
-from orthogp.sketch import Rows, Sketch
+from orthogp.learning.sketch import Rows, Sketch
 
 #: The functions below that fit a model, one for each kind of posterior.
 KINDS = (

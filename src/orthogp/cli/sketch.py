@@ -29,7 +29,7 @@ from orthogp.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from orthogp.sketch import Sketch
+    from orthogp.learning.sketch import Sketch
 
 _EXAMPLES = """\b
 Examples:

@@ -14,7 +14,7 @@ from orthogp.cli.domains import domain_in_numbers, scaled_for
 from orthogp.cli.joining import joined_cluster
 from orthogp.errors import InputError
 from orthogp.from_files import about_rows, begin_like
-from orthogp.sketch import Sketch
+from orthogp.learning.sketch import Sketch
 from orthogp.statistics.nufft import available_threads
 from orthogp.storage import load_sketch
 from orthogp.streaming import Checkpoint, fingerprint, sum_files

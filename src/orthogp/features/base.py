@@ -53,6 +53,9 @@ class Features(eqx.Module):
     learns: ClassVar[bool] = True
     #: Whether an additive kernel takes one copy of the features for each of its components.
     by_component: ClassVar[bool] = True
+    #: Whether the features act on any number of columns jointly. On more than a lattice holds they
+    #: are placed by `from_rows`, and must be point features then.
+    any_columns: ClassVar[bool] = False
 
     @abstractmethod
     def evaluate(self, kernel: Kernel, X: NDArray) -> NDArray[np.float64]:

@@ -14,12 +14,12 @@ from orthogp.errors import FeatureError
 from orthogp.features.base import check_scale
 from orthogp.features.hermite import (
     HermiteFunctions,
+    Terms,
     as_rbf,
     exponential,
     lengthscales,
     r_of_inputs,
 )
-from orthogp.features.hermite_functions import Terms
 from orthogp.kernels import RBF, Kernel
 from orthogp.precision import AnyArray
 from orthogp.statistics import FrequencyLattice

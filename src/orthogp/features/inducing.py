@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike, NDArray
-from sklearn.cluster import KMeans
+from scipy.spatial import KDTree
 
 from orthogp.errors import FeatureError
 from orthogp.features.base import (
@@ -30,8 +30,9 @@ from orthogp.features.base import (
     check_scale,
     prior_variance,
 )
-from orthogp.features.orders import correlation_lengths
+from orthogp.features.placement import correlation_lengths
 from orthogp.kernels import Kernel
+from orthogp.kernels.cyclic import categorical_columns
 from orthogp.precision import AnyArray, in_double
 from orthogp.statistics import FrequencyLattice
 
@@ -66,6 +67,8 @@ class InducingPoints(PointFeatures):
     spacing : float or (d,), optional
         The unit in which learning measures Z; the mean distance of neighbours unless given.
     """
+
+    any_columns = True
 
     num_features: int = eqx.field(static=True)
     Z: Any
@@ -118,7 +121,8 @@ class InducingPoints(PointFeatures):
         """Return Z in units of its mean spacing if it is learned, (m·d,)."""
         if not self.learn or self.Z is None:
             return np.empty(0)
-        return np.ravel(np.asarray(self.Z) / self.spacing)
+        # No function of NumPy: Z may be traced.
+        return (self.Z / self.spacing).reshape(-1)
 
     def with_free_parameters(self, vector: Float[AnyArray, " q"]) -> Self:
         """Return a copy with other points; the inverse of `free_parameters`."""
@@ -266,11 +270,18 @@ def _cluster(
     kernel: Kernel, rows: NDArray[np.float64], count: int, rng: np.random.Generator
 ) -> NDArray[np.float64]:
     """Return centres of clusters, found in units of the kernel's correlation lengths."""
+    # Imported where it is used: it takes a fifth of a second.
+    from sklearn.cluster import KMeans
+
     width = np.ptp(rows, axis=0)
     width = np.where(width > 0, width, 1.0)
     scale = np.minimum(correlation_lengths(kernel, width), width)
     means = KMeans(count, max_iter=_LLOYD_STEPS, random_state=int(rng.integers(2**31)))
-    return means.fit(rows / scale).cluster_centers_ * scale
+    centres = means.fit(rows / scale).cluster_centers_
+    if any(categorical_columns(kernel, rows.shape[1])):
+        # Between the codes of categories there is no process: take the nearest rows.
+        return rows[KDTree(rows / scale).query(centres)[1]]
+    return centres * scale
 
 
 def _some_rows(

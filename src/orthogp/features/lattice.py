@@ -1,18 +1,32 @@
-"""Lattice features: the Fourier coefficients of the wrapped process."""
+r"""Lattice features: the Fourier coefficients of wrapped processes, one for each component.
+
+A joint model has one component, on all columns. With mass_jt the prior variance of mode t of
+component j, the features of f(x) = Σ_j f_j(x_{columns_j}) are
+
+    φ = √(offset + Σ_j mass_j0), √(2 mass_jt) cos ω_t·x_j, √(2 mass_jt) sin ω_t·x_j, √slope c_d(x)
+
+with x_j measured from the centre of the component's lattice. They are orthonormal for the wrapped
+prior (see `orthogp.kernels.base`), and leave out Σ_j (k_j(0) − Σ_t mass_jt) everywhere. The
+components' modes of index zero are the same constant and share one feature with the mean
+function's offset.
+"""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 import equinox as eqx
 import numpy as np
 from numpy.typing import NDArray
 
 from orthogp.errors import InputError
-from orthogp.features.base import Features, prior_variance
-from orthogp.features.masses import lattice_masses
+from orthogp.features.base import Features, as_rows, prior_variance
+from orthogp.features.series import lattice_masses
 from orthogp.kernels import Kernel
-from orthogp.statistics import FrequencyLattice
+from orthogp.kernels.additive import component_kernels
+from orthogp.statistics import ComponentLattice, FrequencyLattice
 
 
 class MeanPrior(NamedTuple):
@@ -57,14 +71,108 @@ class MeanPrior(NamedTuple):
         return self.offset_variance + self.slope_variance * square
 
 
-class Lattice(Features):
-    r"""Cosines and sines on a set of lattice frequencies, with the mean function's columns behind.
+class LatticeFeatures(Features):
+    """Cosines and sines of one or several components, with the mean function's columns behind.
 
-        φ = √mass_0,   √(2 mass_t) cos ω_t·(x−x₀),   √(2 mass_t) sin ω_t·(x−x₀),   √slope c_d(x)
+    See the module's docstring.
+    """
 
-    These are orthonormal for the wrapped prior (see `orthogp.kernels.base`). The variance they
-    leave out is the same everywhere: k(0) − Σ_t mass_t. A constant mean adds its variance to mode
-    zero.
+    if TYPE_CHECKING:
+        # Fields of some subclasses, properties of others.
+        @property
+        def parts(self) -> tuple[Lattice, ...]:
+            """Each component's modes."""
+            ...
+
+        @property
+        def columns(self) -> tuple[tuple[int, ...], ...]:
+            """The columns of X that each component acts on."""
+            ...
+
+        @property
+        def mean(self) -> MeanPrior:
+            """The prior of the mean function."""
+            ...
+
+    @property
+    def num_slopes(self) -> int:
+        """The number of features of a linear mean function."""
+        return len(self.mean.origin) if self.mean.slope_variance else 0
+
+    @property
+    def num_features(self) -> int:
+        """The number of features, those of the mean function included."""
+        return 1 + sum(2 * len(part.indices) - 2 for part in self.parts) + self.num_slopes
+
+    @property
+    def slices(self) -> tuple[slice, ...]:
+        """Where each component's cosines and sines stand among the features."""
+        edges = np.cumsum([1, *(2 * len(part.indices) - 2 for part in self.parts)])
+        return tuple(slice(int(a), int(b)) for a, b in pairwise(edges))
+
+    @property
+    def mass_slices(self) -> tuple[slice, ...]:
+        """Where each component's masses stand among all."""
+        edges = np.cumsum([0, *(len(part.indices) for part in self.parts)])
+        return tuple(slice(int(a), int(b)) for a, b in pairwise(edges))
+
+    @property
+    def multiplicity(self) -> NDArray[np.float64]:
+        """How many modes each mass stands for: one of index zero, two of every other pair ±t."""
+        return np.concatenate([_multiplicity(part.indices) for part in self.parts])
+
+    def kernels(self, kernel: Kernel) -> tuple[Kernel, ...]:
+        """Return the components' kernels, relative to the columns of each."""
+        return component_kernels(kernel, self.columns)
+
+    def masses(self, kernel: Kernel) -> NDArray[np.float64]:
+        """Return the prior variances of all components' modes, one component after the other."""
+        parts = zip(self.parts, self.kernels(kernel), strict=True)
+        return np.concatenate(
+            [lattice_masses(own, part.lattice, part.indices) for part, own in parts]
+        )
+
+    def squared_amplitudes(self, masses: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the squared coefficient of the constant, each cosine, sine and covariate, (m,)."""
+        own = [masses[part] for part in self.mass_slices]
+        zero = self.mean.offset_variance + sum(part[0] for part in own)
+        waves = [2 * part[1:] for part in own for _ in range(2)]
+        return np.concatenate([[zero], *waves, np.full(self.num_slopes, self.mean.slope_variance)])
+
+    def gather(self, per_feature: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return ∂/∂mass from ∂/∂(squared amplitude): the transpose of `squared_amplitudes`."""
+        gradients = []
+        for own in self.slices:
+            cosines, sines = np.split(per_feature[own], 2)
+            gradients += [per_feature[:1], 2 * (cosines + sines)]
+        return np.concatenate(gradients)
+
+    def component_design(self, j: int, X: NDArray) -> NDArray[np.float64]:
+        """Return component j's cosines and sines at the rows of all columns X, (n, 2s−2)."""
+        part = self.parts[j]
+        return ComponentLattice(self.columns[j], part.lattice, part.indices).design(X)
+
+    def design(self, X: NDArray) -> NDArray[np.float64]:
+        """Return the constant, cosines, sines and covariates, before any kernel, (n, m)."""
+        X = as_rows(X)
+        waves = [self.component_design(j, X) for j in range(len(self.parts))]
+        return np.concatenate([np.ones((len(X), 1)), *waves, self.mean.covariates(X)], axis=1)
+
+    def evaluate(self, kernel: Kernel, X: NDArray) -> NDArray[np.float64]:
+        """Return φ_m(x_n), (n, m)."""
+        return self.design(X) * np.sqrt(self.squared_amplitudes(self.masses(kernel)))
+
+    def residual(self, kernel: Kernel) -> float:
+        """Return the prior variance that the features leave out, never negative."""
+        return max(prior_variance(kernel) - float(self.multiplicity @ self.masses(kernel)), 0.0)
+
+    def residual_variance(self, kernel: Kernel, X: NDArray) -> NDArray[np.float64]:
+        """Return what the features leave out at every row, (n,)."""
+        return np.full(len(X), self.residual(kernel))
+
+
+class Lattice(LatticeFeatures):
+    """The features of one component on all columns.
 
     Parameters
     ----------
@@ -77,7 +185,7 @@ class Lattice(Features):
 
     lattice: FrequencyLattice = eqx.field(static=True)
     indices: NDArray[np.int64]
-    mean: MeanPrior = MeanPrior()
+    mean: MeanPrior = MeanPrior()  # type: ignore[override]
 
     def __check_init__(self) -> None:
         if len(self.indices) == 0 or np.any(self.indices[0] != 0):
@@ -96,67 +204,95 @@ class Lattice(Features):
         mean: MeanPrior = MeanPrior(),  # noqa: B008 (immutable)
     ) -> Lattice:
         """Return the features of the `num_features` largest masses, mode zero among them."""
-        if num_features < 1:
-            raise InputError(f"num_features must be at least 1, got {num_features}.")
         indices = lattice.half_indices()
-        num_pairs = min((num_features - 1) // 2, len(indices) - 1)
-        masses = lattice_masses(kernel, lattice, indices)
-        order = np.argsort(-masses[1:], kind="stable")[:num_pairs]
-        chosen = np.concatenate([[0], np.sort(order) + 1])
+        masses = lattice_masses(kernel, lattice, indices)[1:]
+        (chosen,) = _largest([masses], num_features)
         return cls(lattice, indices[chosen], mean)
 
     @property
-    def num_features(self) -> int:
-        """The number of features, those of the mean function included."""
-        slopes = self.lattice.num_dims if self.mean.slope_variance else 0
-        return 2 * len(self.indices) - 1 + slopes
+    def parts(self) -> tuple[Lattice, ...]:  # type: ignore[override]
+        """The lattice itself: the model's only component."""
+        return (self,)
+
+    @property
+    def columns(self) -> tuple[tuple[int, ...], ...]:  # type: ignore[override]
+        """All columns of X, for the only component."""
+        return (tuple(range(self.lattice.num_dims)),)
 
     @property
     def omegas(self) -> NDArray[np.float64]:
         """The frequencies of the half set, (s, d)."""
         return self.indices * self.lattice.spacing
 
-    @property
-    def multiplicity(self) -> NDArray[np.float64]:
-        """How many modes each mass stands for: one of index zero, two of every other pair ±t."""
-        return np.concatenate([[1.0], np.full(len(self.indices) - 1, 2.0)])
-
-    def masses(self, kernel: Kernel) -> NDArray[np.float64]:
-        """Return the prior variance mass_t of each mode of the half set, (s,)."""
-        return lattice_masses(kernel, self.lattice, self.indices)
-
-    def squared_amplitudes(self, masses: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the squared coefficient of each cosine, sine and covariate, (m,)."""
-        twice = 2 * masses[1:]
-        slopes = np.full(self.num_features - 2 * len(twice) - 1, self.mean.slope_variance)
-        zero = masses[0] + self.mean.offset_variance
-        return np.concatenate([[zero], twice, twice, slopes])
-
-    def gather(self, per_feature: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return ∂/∂mass_t from ∂/∂(squared amplitude): the transpose of `squared_amplitudes`."""
-        s = len(self.indices)
-        gradient = per_feature[:s].copy()
-        gradient[1:] += per_feature[s : 2 * s - 1]
-        gradient[1:] *= 2
-        return gradient
-
-    def design(self, X: NDArray) -> NDArray[np.float64]:
-        """Return the cosines, sines and covariates at the rows of X, before any kernel, (n, m)."""
-        X = np.asarray(X, dtype=np.float64)
-        phases = (X - self.lattice.centre) @ self.omegas.T
-        return np.concatenate(
-            [np.cos(phases), np.sin(phases[:, 1:]), self.mean.covariates(X)], axis=1
-        )
-
-    def evaluate(self, kernel: Kernel, X: NDArray) -> NDArray[np.float64]:
-        """Return φ_m(x_n), (n, m)."""
-        return self.design(X) * np.sqrt(self.squared_amplitudes(self.masses(kernel)))
-
-    def residual_variance(self, kernel: Kernel, X: NDArray) -> NDArray[np.float64]:
-        """Return k(0) − Σ_t mass_t at every row, (n,)."""
-        return np.full(len(X), residual_mass(kernel, self.masses(kernel)))
-
 
 def residual_mass(kernel: Kernel, masses: NDArray[np.float64]) -> float:
     """Return the prior variance outside of a half set with these masses, never negative."""
     return max(prior_variance(kernel) - float(masses[0] + 2 * masses[1:].sum()), 0.0)
+
+
+class AdditiveLattice(LatticeFeatures):
+    """The features of several components, each on a lattice of its own.
+
+    Kernels are sums of one `On` for each component (`orthogp.kernels.additive.join_terms`).
+
+    Parameters
+    ----------
+    parts : tuple of Lattice
+        Without mean functions.
+    columns : tuple of tuples
+        The columns that each acts on.
+    mean : MeanPrior
+        Of all columns.
+    """
+
+    parts: tuple[Lattice, ...]  # type: ignore[override]
+    columns: tuple[tuple[int, ...], ...] = eqx.field(static=True)  # type: ignore[override]
+    mean: MeanPrior = MeanPrior()  # type: ignore[override]
+
+    @classmethod
+    def select(
+        cls,
+        kernel: Kernel,
+        components: Sequence[ComponentLattice],
+        num_features: int,
+        mean: MeanPrior = MeanPrior(),  # noqa: B008 (immutable)
+    ) -> Self:
+        """Return the features of the largest masses among all components' kept modes.
+
+        No other set of as many features leaves out less.
+        """
+        columns = tuple(component.columns for component in components)
+        masses = [
+            lattice_masses(own, component.lattice, component.indices)[1:]
+            for own, component in zip(component_kernels(kernel, columns), components, strict=True)
+        ]
+        chosen = _largest(masses, num_features)
+        parts = tuple(
+            Lattice(component.lattice, component.indices[own])
+            for own, component in zip(chosen, components, strict=True)
+        )
+        return cls(parts, columns, mean)
+
+    @property
+    def indices(self) -> tuple[NDArray[np.int64], ...]:
+        """The half set of each component, index zero first."""
+        return tuple(part.indices for part in self.parts)
+
+
+def _multiplicity(indices: NDArray[np.int64]) -> NDArray[np.float64]:
+    return np.concatenate([[1.0], np.full(len(indices) - 1, 2.0)])
+
+
+def _largest(masses: list[NDArray[np.float64]], num_features: int) -> list[NDArray[np.int64]]:
+    """Return where the largest masses but mode zero's are, in each half set, with mode zero.
+
+    Where a mass is zero the process has no mode.
+    """
+    if num_features < 1:
+        raise InputError(f"num_features must be at least 1, got {num_features}.")
+    pooled = np.concatenate(masses)
+    num_pairs = min((num_features - 1) // 2, int(np.count_nonzero(pooled > 0)))
+    chosen = np.zeros(len(pooled), dtype=bool)
+    chosen[np.argsort(-pooled, kind="stable")[:num_pairs]] = True
+    edges = np.cumsum([len(own) for own in masses])[:-1]
+    return [np.concatenate([[0], np.flatnonzero(own) + 1]) for own in np.split(chosen, edges)]

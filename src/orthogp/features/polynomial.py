@@ -15,7 +15,7 @@ from scipy.special import gammaln, xlogy
 
 from orthogp.errors import FeatureError
 from orthogp.features.base import check_scale
-from orthogp.features.rules import gauss_panels, jacobi_recurrence, log_jacobi_mass
+from orthogp.features.placement import gauss_panels, jacobi_recurrence, log_jacobi_mass
 from orthogp.features.spectral import SpectralFeatures
 from orthogp.precision import AnyArray
 

@@ -8,26 +8,41 @@ any kernel θ
 
 so that Q is an unbiased estimate of every kernel's part on the lattice, and smooth in the kernel's
 parameters while the draw stays.
+
+On more columns than a lattice has, frequencies are drawn from the spectral density itself,
+ω_r = ω(z_r; θ) with random numbers z_r that stay (`Kernel.frequencies`), and
+
+    Q(x, x') = (k(0)/R) Σ_r cos ω_r·(x − x'),      E Q = k
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import equinox as eqx
+import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float
 from numpy.typing import NDArray
 
 from orthogp.errors import FeatureError
 from orthogp.features.additive import for_kernel
-from orthogp.features.base import Features, as_rows, check_count, prior_variance
-from orthogp.features.masses import lattice_masses
-from orthogp.features.orders import correlation_lengths
-from orthogp.features.series import MassSeries
-from orthogp.kernels import Kernel
+from orthogp.features.base import (
+    Features,
+    PointFeatures,
+    as_rows,
+    check_count,
+    prior_variance,
+)
+from orthogp.features.placement import correlation_lengths
+from orthogp.features.series import MassSeries, lattice_masses
+from orthogp.kernels import Kernel, components
+from orthogp.kernels.base import Sum
+from orthogp.precision import AnyArray
 from orthogp.statistics import FrequencyLattice
+from orthogp.statistics.lattice import MAX_DIMS
 
 # The largest index of a lattice made here, by number of columns.
 _EXTENTS = {1: 2**15, 2: 127, 3: 31}
@@ -43,13 +58,54 @@ class RandomSeries(MassSeries):
     projects = False
 
 
+class RandomWaves(PointFeatures):
+    """Random Fourier features on any number of columns, whose frequencies follow the kernel.
+
+        φ = √(k(0)/R) (cos ω_r·(x−x₀), sin ω_r·(x−x₀))
+
+    A sum of T kernels has every T-th draw for each of its terms.
+
+    Parameters
+    ----------
+    normals, uniforms : (R, d)
+        The random numbers that frequencies are made of.
+    centre : (d,)
+        x₀.
+    """
+
+    normals: Any
+    uniforms: Any
+    centre: Any
+
+    projects = False
+    any_columns = True
+
+    @property
+    def num_features(self) -> int:
+        """2R."""
+        return 2 * len(self.normals)
+
+    def phi(self, kernel: Kernel, X: Float[AnyArray, "n d"]) -> Float[AnyArray, "n m"]:
+        """Return the cosines of all terms, then their sines."""
+        terms = _terms(kernel, X.shape[1])
+        waves = []
+        for i, term in enumerate(terms):
+            own = slice(i, None, len(terms))
+            omegas = term.frequencies(jnp.asarray(self.normals)[own], self.uniforms[own])
+            phases = (X - self.centre) @ omegas.T
+            scale = jnp.sqrt(term.prior_variance() / omegas.shape[0])
+            waves.append((scale * jnp.cos(phases), scale * jnp.sin(phases)))
+        return jnp.concatenate([part for pair in zip(*waves) for part in pair], axis=1)
+
+
 class RandomFourier(Features):
     """Cosines and sines at random frequencies; their own kernel Q replaces the prior.
 
         φ = √(n_t mass_t/(R p_t)) (cos ω_t·(x−x₀), sin ω_t·(x−x₀))   for a mode t drawn n_t times
 
     An index and its negative are the same mode, and index zero has no sine, so that there are 2R
-    features if all draws differ, and fewer otherwise.
+    features if all draws differ, and fewer otherwise. On more than three columns `placed` returns
+    `RandomWaves`, whose 2R features are drawn without a lattice.
 
     Parameters
     ----------
@@ -79,18 +135,35 @@ class RandomFourier(Features):
     # With the drawn frequencies kept, a bound would flatten the weights by shrinking lengthscales:
     # any prior over few frequencies fits better than the kernel's.
     learns = False
+    any_columns = True
 
     def __check_init__(self) -> None:
         if self.lattice is None:
             check_count(self.num_features, least=2)
 
+    def check(self, kernel: Kernel, num_dims: int) -> None:
+        """Raise unless there is a lattice to draw from, or a way to draw without one."""
+        if num_dims <= MAX_DIMS:
+            return
+        terms = _terms(kernel, num_dims)
+        if len(terms) > self.num_features // 2:
+            raise FeatureError(
+                f"A sum of {len(terms)} kernels needs a frequency for each, two features, but "
+                f"RandomFourier has {self.num_features}: use a larger num_features."
+            )
+        one = np.full((1, num_dims), 0.5)
+        for term in terms:
+            term.frequencies(one, one)
+
     def evaluate(self, kernel: Kernel, X: NDArray) -> NDArray[np.float64]:
         """Return φ_m(x_n), (n, m); an open lattice is chosen for the smallest box around X."""
         X = as_rows(X)
-        family = for_kernel(self, kernel, X.shape[1])
+        family = self if X.shape[1] > MAX_DIMS else for_kernel(self, kernel, X.shape[1])
         if family is not self:
             return family.evaluate(kernel, X)
         features = self.placed(kernel, X.min(axis=0), X.max(axis=0))
+        if isinstance(features, RandomWaves):
+            return features.evaluate(kernel, X)
         assert features.lattice is not None
         return features.on(features.lattice).evaluate(kernel, X)
 
@@ -107,6 +180,13 @@ class RandomFourier(Features):
         """
         if self.lattice is not None and lattice in (None, self.lattice):
             return self
+        if len(lower) > MAX_DIMS:
+            self.check(kernel, len(lower))
+            rng = np.random.default_rng(self.seed)
+            shape = (self.num_features // 2, len(lower))
+            # Uniform numbers without zero, where a quantile may be infinitely far.
+            normals, uniforms = rng.standard_normal(shape), 1 - rng.random(shape)
+            return cast(Self, RandomWaves(normals, uniforms, (lower + upper) / 2))
         if lattice is None:
             lattice = _fine_lattice(kernel, lower, upper)
         indices = lattice.half_indices()
@@ -146,6 +226,15 @@ class RandomFourier(Features):
         sines = np.diag(self.weights)[1:]
         odd = np.repeat([False, True], [len(cosines), s - 1])
         return RandomSeries(lattice, self.indices, odd, np.concatenate([cosines, sines]))
+
+
+def _terms(kernel: Kernel, num_dims: int) -> list[Kernel]:
+    """Return the kernels that a kernel adds up, on all columns."""
+    return [
+        term.on(*dims)
+        for dims, own in components(kernel, num_dims)
+        for term in (own.terms if isinstance(own, Sum) else (own,))
+    ]
 
 
 def _fine_lattice(

@@ -70,6 +70,11 @@ class TwoBlock(Features):
         return self.first.num_features + self.second.num_features
 
     @property
+    def any_columns(self) -> bool:  # type: ignore[override]
+        """Whether the first block acts on any number of columns, as the second does."""
+        return self.first.any_columns
+
+    @property
     def learn(self) -> bool:
         """Whether a block's own parameters follow the bound."""
         return self.second.learn or bool(getattr(self.first, "learn", False))
@@ -110,7 +115,7 @@ class TwoBlock(Features):
         return cast(Self, _joined(first, self.second.from_rows(kernel, X, given=first)))
 
 
-class PointTwoBlock(TwoBlock, PointFeatures):
+class PointTwoBlock(TwoBlock, PointFeatures):  # type: ignore[override]
     """Two blocks as a differentiable function, the first being point features or series."""
 
     def __check_init__(self) -> None:

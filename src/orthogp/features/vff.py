@@ -1,11 +1,45 @@
-"""Variational Fourier features (Hensman, Durrande, Solin 2018), of one column and of products."""
+r"""Windows around the data: how wide to make them, and whether they hold the data.
+
+Products of one-dimensional series, as series on the lattice of all columns.
+
+The Fourier basis of a window under Matérn kernels (Hensman, Durrande, Solin 2018).
+
+On a window of width P the inducing variables are RKHS inner products of f with the Fourier basis
+of that window, c_m = cos ω_m(x−x₀) and s_m = sin ω_m(x−x₀), ω_m = 2πm/P, x₀ the middle:
+
+    cov(u_m, f(x)) = basis_m(x),      cov(u_m, u_m') = ⟨basis_m, basis_m'⟩
+
+For a half-integer Matérn kernel, λ = √(2ν)/ℓ and p = ν + ½, the process is white noise of density
+2πS(ω)|λ + iω|^{2p} put through (λ + d/dx)^{−p}, started from its stationary state at the window's
+left end α. Hence
+
+    ⟨g, h⟩ = ∫ (Dg)(Dh) dx + [state of g at α]ᵀ cov(state)⁻¹ [state of h at α]
+    D = (λ + d/dx)^p / √(2πS(ω)|λ + iω|^{2p}),      state = (f, f', …, f^{(p−1)})
+
+The first term is diagonal over a full period, the second of rank one or two for the cosines and at
+most one for the sines, which never meet: K_uu = diag(1/a_m²) + Σ_r b_r b_rᵀ with
+
+    a_m² = (2 − δ_m0) h S(ω_m),  h = 2π/P,      b_m = (−1)^m state(ω_m/λ)/√v
+
+              cosines                   sines
+    ν = 1/2   1                         –
+    ν = 3/2   1                         ω/λ
+    ν = 5/2   1, (1 − 3(ω/λ)²)/√8       √3 ω/λ
+
+So the whitened features are those of the lattice, a_m c_m and a_m s_m, with one rank-one
+correction for each b, which undoes the wrap.
+
+Variational Fourier features (Hensman, Durrande, Solin 2018), of one column and of products.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Self
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
@@ -14,14 +48,149 @@ from numpy.typing import NDArray
 from orthogp.errors import FeatureError
 from orthogp.features.additive import for_kernel
 from orthogp.features.base import PointFeatures, as_rows, check_count
-from orthogp.features.matern_fourier import HalfIntegerMatern, whitened
-from orthogp.features.orders import correlation_lengths, grid_orders, sample_box
-from orthogp.features.products import product_parity, product_series
+from orthogp.features.placement import correlation_lengths, grid_orders, sample_box
 from orthogp.features.series import SeriesFeatures
-from orthogp.features.window import best_margin, check_inside
-from orthogp.kernels import Kernel, On, Product, components
+from orthogp.kernels import Kernel, Matern12, Matern32, Matern52, On, Product, components
 from orthogp.precision import AnyArray, in_double
 from orthogp.statistics import FrequencyLattice
+
+# Margins in lengthscales that are tried, then refined.
+_MARGINS = np.concatenate([[0.0], np.geomspace(0.25, 32.0, 15)])
+_REFINEMENTS = 4
+# Relative to the window's width: how far outside rounding may put the data's ends.
+_ROUNDING = 1e-9
+
+
+def best_margin(error: Callable[[float], float]) -> float:
+    """Return the margin between 0 and 40 lengthscales at which an error is least."""
+    tried: dict[float, float] = {}
+
+    def remembered(margin: float) -> float:
+        if margin not in tried:
+            tried[margin] = error(margin)
+        return tried[margin]
+
+    best = float(min(_MARGINS, key=remembered))
+    step = float(np.sqrt(_MARGINS[2] / _MARGINS[1]))
+    for _ in range(_REFINEMENTS):
+        best = min((best / step, best, best * step), key=remembered)
+        step = float(np.sqrt(step))
+    return best
+
+
+def check_inside(
+    lower: NDArray[np.float64],
+    upper: NDArray[np.float64],
+    start: NDArray[np.float64],
+    end: NDArray[np.float64],
+    remedy: str,
+) -> None:
+    """Raise `FeatureError` unless the data's box lies between `start` and `end`."""
+    slack = _ROUNDING * (end - start)
+    if np.any((lower < start - slack) | (upper > end + slack)):
+        raise FeatureError(
+            f"The features are defined on {_box(start, end)} only, but the data cover "
+            f"{_box(lower, upper)}: {remedy}."
+        )
+
+
+def _box(lower: NDArray[np.float64], upper: NDArray[np.float64]) -> str:
+    ends = zip(np.atleast_1d(lower), np.atleast_1d(upper), strict=True)
+    return " × ".join(f"[{low:.6g}, {high:.6g}]" for low, high in ends)
+
+
+def product_series(
+    tables: list[Float[AnyArray, "_ _"]], odd: list[NDArray[np.bool_]], orders: NDArray[np.int64]
+) -> Float[AnyArray, "m s"]:
+    r"""Return the coefficients of products of series, one of each column.
+
+    An even series is Σ_t c_t e^{iθ_t} and an odd one −i Σ_t c_t e^{iθ_t}, with c symmetric or
+    antisymmetric, so that the coefficients of a product with n odd factors are (−i)^n ∏_d c_{t_d}.
+
+    Parameters
+    ----------
+    tables : list of (m_d, n_d + 1)
+        Coefficients of cosines or sines at the indices 0…n_d of each column.
+    odd : list of (m_d,)
+        Which rows are series of sines.
+    orders : (m, d)
+        The rows to multiply.
+
+    Returns
+    -------
+    (m, s)
+        Coefficients at `half_indices` of the box |t_d| ≤ n_d. A product is a series of sines where
+        its number of odd factors is odd.
+    """
+    result = jnp.ones((len(orders), 1))
+    for d, (table, is_odd) in enumerate(zip(tables, odd, strict=True)):
+        sign = jnp.where(jnp.asarray(is_odd), -1.0, 1.0)[:, None]
+        zero = jnp.where(jnp.asarray(is_odd)[:, None], 0.0, table[:, :1])
+        half = table[:, 1:] / 2
+        factor = jnp.concatenate([sign * half[:, ::-1], zero, half], axis=1)[orders[:, d]]
+        result = (result[:, :, None] * factor[:, None, :]).reshape(len(orders), -1)
+    num_odd = np.sum([is_odd[orders[:, d]] for d, is_odd in enumerate(odd)], axis=0)
+    result = jnp.where(jnp.asarray(num_odd // 2 % 2)[:, None] == 1, -result, result)
+    middle = result.shape[1] // 2
+    return jnp.concatenate([result[:, middle : middle + 1], 2 * result[:, middle + 1 :]], axis=1)
+
+
+def product_parity(odd: list[NDArray[np.bool_]], orders: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Return which products are odd functions, (m,)."""
+    return np.sum([is_odd[orders[:, d]] for d, is_odd in enumerate(odd)], axis=0) % 2 == 1
+
+
+#: The kernels whose processes have finitely many derivatives as their state.
+HalfIntegerMatern = Matern12 | Matern32 | Matern52
+
+
+def whitened(
+    kernel: HalfIntegerMatern,
+    spacing: Float[AnyArray, ""],
+    cosines: Float[AnyArray, "n c"],
+    sines: Float[AnyArray, "n s"],
+) -> Float[AnyArray, "n m"]:
+    """Return K_uu^{−1/2} applied to cosines 0…c−1 and sines 1…s, as constant, cos, sin, cos, …."""
+    num_cosines, num_sines = cosines.shape[1], sines.shape[1]
+    index = np.arange(num_cosines)
+    omegas = spacing * index
+    densities = jax.vmap(kernel.spectral_density)(omegas[:, None])
+    amplitudes = jnp.sqrt(np.where(index == 0, 1.0, 2.0) * spacing * densities)
+    # b_m scaled by the diagonal of K_uu.
+    ends = np.where(index % 2 == 0, 1.0, -1.0) * amplitudes / jnp.sqrt(kernel.prior_variance())
+    even, odd = _states(kernel, omegas)
+    cosines = _correct(cosines * amplitudes, [ends * state for state in even])
+    some = slice(1, num_sines + 1)
+    sines = _correct(sines * amplitudes[some], [(ends * state)[some] for state in odd])
+    position = np.concatenate([[0], 2 * index[1:] - 1, 2 * np.arange(1, num_sines + 1)])
+    return jnp.concatenate([cosines, sines], axis=1)[:, np.argsort(position)]
+
+
+def _states(
+    kernel: HalfIntegerMatern, omegas: Float[AnyArray, " c"]
+) -> tuple[list[Float[AnyArray, " c"]], list[Float[AnyArray, " c"]]]:
+    """Return cosines' and sines' values and derivatives at the window's end, whitened, v = 1."""
+    ratio = omegas * jnp.reshape(kernel.lengthscale, ()) / np.sqrt(2 * kernel.nu)
+    value = jnp.ones_like(ratio)
+    if isinstance(kernel, Matern12):
+        return [value], []
+    if isinstance(kernel, Matern32):
+        return [value], [ratio]
+    return [value, (1 - 3 * ratio**2) / np.sqrt(8)], [np.sqrt(3) * ratio]
+
+
+def _correct(
+    values: Float[AnyArray, "n c"], vectors: Sequence[Float[AnyArray, " c"]]
+) -> Float[AnyArray, "n c"]:
+    """Return rows W v with W (I + Σ_r b_r b_rᵀ) Wᵀ = I, one vector b after the other.
+
+    (I + bbᵀ)^{−1/2} = I − bbᵀ/(s + s²) with s² = 1 + |b|²; it turns the vectors that follow, too.
+    """
+    while vectors:
+        b, *rest = vectors
+        s = jnp.sqrt(1 + b @ b)
+        values, *vectors = (x - (x @ b)[..., None] * b / (s + s**2) for x in (values, *rest))
+    return values
 
 
 def _check_edge(value: object, name: str) -> NDArray[np.float64] | None:
@@ -41,7 +210,7 @@ class VariationalFourier(PointFeatures):
 
         Φ = basis · K_uu^{−1/2},      Φ Φᵀ = K_fu K_uu⁻¹ K_uf
 
-    whitened with rank-one corrections, O(M) per point; see `features/matern_fourier.py`. Several
+    whitened with rank-one corrections, O(M) per point; see `features/vff.py`. Several
     columns need a product of kernels, `Matern32().on(0) * Matern32().on(1)`, and take products of
     features; sums of kernels take the features of each term.
 

@@ -7,10 +7,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from orthogp.features import AdditiveLattice, Features, Lattice, MeanPrior
-from orthogp.features.base import as_rows, prior_variance
+from orthogp.features import Features, MeanPrior
+from orthogp.features.base import as_rows
+from orthogp.features.lattice import LatticeFeatures
 from orthogp.kernels import Kernel
-from orthogp.statistics import AdditiveStatistics, FourierStatistics, RealSums
+from orthogp.statistics import RealSums, Statistics
 from orthogp.statistics.nufft import chunks
 
 ROWS_PER_CHUNK = 2**14
@@ -44,9 +45,9 @@ class Moments(NamedTuple):
 
 
 def moments_from_statistics(
-    features: Lattice | AdditiveLattice,
+    features: LatticeFeatures,
     kernel: Kernel,
-    statistics: FourierStatistics | AdditiveStatistics,
+    statistics: Statistics,
     *,
     repeats: bool = True,
     sums: RealSums | None = None,
@@ -64,7 +65,7 @@ def moments_from_statistics(
     amplitudes = np.sqrt(features.squared_amplitudes(masses))
     if sums is None:
         sums = real_sums(features, statistics)
-    residual = max(prior_variance(kernel) - float(features.multiplicity @ masses), 0.0)
+    residual = features.residual(kernel)
     return Moments(
         gram=amplitudes[:, None] * sums.gram * amplitudes,
         projection=amplitudes[:, None] * sums.projection,
@@ -75,15 +76,9 @@ def moments_from_statistics(
     )
 
 
-def real_sums(
-    features: Lattice | AdditiveLattice, statistics: FourierStatistics | AdditiveStatistics
-) -> RealSums:
+def real_sums(features: LatticeFeatures, statistics: Statistics) -> RealSums:
     """Return the sums of products of the features' cosines and sines."""
-    if isinstance(features, AdditiveLattice) and isinstance(statistics, AdditiveStatistics):
-        return statistics.real_sums(features.indices)
-    if isinstance(features, Lattice) and isinstance(statistics, FourierStatistics):
-        return statistics.real_sums(features.indices)
-    raise TypeError("The features and the statistics must both be additive, or neither.")
+    return statistics.real_sums(features.indices)  # type: ignore[attr-defined]
 
 
 def moments_from_rows(

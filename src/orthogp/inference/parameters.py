@@ -6,6 +6,7 @@ An angle is its own logarithm here: it has no scale, and goes round.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -16,7 +17,7 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 
 from orthogp.errors import KernelError
-from orthogp.features.masses import omega_blocks
+from orthogp.features.series import omega_blocks
 from orthogp.kernels import Kernel
 from orthogp.kernels.sphere import Sphere
 from orthogp.precision import AnyArray, in_double
@@ -25,6 +26,21 @@ from orthogp.statistics import FrequencyLattice
 JACOBIAN_BLOCK = 256
 #: The name of parameters that are angles.
 ANGLE = "angle"
+
+
+@dataclass(frozen=True)
+class Start:
+    """Hyperparameters to start from.
+
+    Starts of the same `shape` differ in variances only, so that the same features suit them.
+    `rows` counts those that a start was learned from, if it was.
+    """
+
+    kernel: Kernel
+    noise_variance: float
+    shape: int = 0
+    from_user: bool = False
+    rows: float = 0.0
 
 
 class Slot(NamedTuple):

@@ -8,27 +8,55 @@ v = (Q + αI)⁻¹y, the residual of the fit over α,
 
 and the inner sums are in the statistics. Where the residual is noise this costs about as much as
 the trace term, while t ≥ λ_max(K − Q) alone costs N times more.
+
+What the features of an additive model leave out: a sharp upper bound on log p(y).
+
+As in `orthogp.inference.residual`: K − Q = R + R', R from the kept modes that are no features,
+whose sums with everything else are known, R' from the modes beyond. With α = σ² + t' and
+t' ≥ λ_max(R'),
+
+    yᵀ(K + σ²I)⁻¹y ≥ yᵀ(Q + αI)⁻¹y − vᵀRv,      v = (Q + αI)⁻¹y
+
+R' is a sum over the components, and so is the bound t' on its norm: within the extent of each one's
+own sums by Gershgorin's theorem, beyond it by the trace.
 """
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.signal import fftconvolve
 
 from orthogp.features import Lattice, MeanPrior
-from orthogp.features.lattice import residual_mass
-from orthogp.features.masses import lattice_masses
-from orthogp.features.series import SeriesFeatures
+from orthogp.features.base import prior_variance
+from orthogp.features.lattice import LatticeFeatures, residual_mass
+from orthogp.features.series import SeriesFeatures, lattice_masses
 from orthogp.inference.bounds import Bound, factorise, unwhiten, upper_bound, whiten
+from orthogp.inference.fourier_series import SeriesBox, as_complex
 from orthogp.inference.moments import Moments
-from orthogp.inference.products import as_complex
-from orthogp.inference.series import SeriesBox
 from orthogp.kernels import Kernel
-from orthogp.statistics import FourierStatistics, FrequencyLattice
+from orthogp.statistics import AdditiveStatistics, FourierStatistics, Statistics
 
 
 def sharp_upper_bound(
+    features: LatticeFeatures,
+    kernel: Kernel,
+    statistics: Statistics,
+    moments: Moments,
+    noise_variance: float,
+    chol: NDArray[np.float64],
+) -> Bound:
+    """Return the smallest of the upper bounds that the statistics give.
+
+    For one component two bounds are formed, the one above and that with t ≥ λ_max(K − Q); see
+    `residual_norm`.
+    """
+    if isinstance(statistics, FourierStatistics) and isinstance(features, Lattice):
+        return _joint_bound(features, kernel, statistics, moments, noise_variance, chol)
+    assert isinstance(statistics, AdditiveStatistics)
+    return _additive_bound(features, kernel, statistics, moments, noise_variance, chol)
+
+
+def _joint_bound(
     features: Lattice,
     kernel: Kernel,
     statistics: FourierStatistics,
@@ -36,10 +64,6 @@ def sharp_upper_bound(
     noise_variance: float,
     chol: NDArray[np.float64],
 ) -> Bound:
-    """Return the smallest of the upper bounds that the statistics give.
-
-    Two bounds are formed, the one above and that with t ≥ λ_max(K − Q); see `residual_norm`.
-    """
     box = SeriesBox(statistics.lattice.extent)
     indices, masses, beyond = unseen_modes(features, kernel)
     norm_inside = residual_norm(box, indices, masses, statistics)
@@ -131,7 +155,7 @@ def residual_sums(
         series = box.function(indices, waves[:, j].real, -waves[:, j].imag)
         # Σ_n w_n f(x_n) e^{iω_t·x_n} = Σ_s f_s point_sums[t + s], a correlation.
         flipped = np.flip(series)
-        sums[j] -= fftconvolve(statistics.point_sums, flipped, mode="valid")
+        sums[j] -= _convolved(statistics.point_sums, flipped)
         if len(slopes):
             sums[j] -= np.tensordot(slopes[:, j], statistics.covariate_sums, axes=(0, 0))
     return sums
@@ -153,7 +177,7 @@ def residual_norm(
     positions = box.linear(indices)
     flat[box.middle + positions] = masses
     flat[box.middle - positions] = masses
-    row_sums = fftconvolve(np.abs(statistics.point_sums), flat.reshape(box.shape), mode="valid")
+    row_sums = _convolved(np.abs(statistics.point_sums), flat.reshape(box.shape))
     return float(row_sums.ravel()[box.middle + positions].max())
 
 
@@ -170,17 +194,62 @@ def unseen_modes(
     return indices, masses, max(residual - 2 * masses.sum(), 0.0)
 
 
-def required_features(
-    kernel: Kernel, lattice: FrequencyLattice, allowed_residual: float
-) -> tuple[int, int]:
-    """Return how many features leave out at most `allowed_residual`, and how many there are.
+def _convolved(a: NDArray, b: NDArray) -> NDArray:
+    """Return the convolution of two arrays, where the smaller lies within the larger."""
+    # Imported where it is used: most of SciPy comes with it.
+    from scipy.signal import fftconvolve
 
-    If even all modes of the lattice leave out more, the first number exceeds the second.
-    """
-    masses = lattice_masses(kernel, lattice, lattice.half_indices())
-    ordered = np.sort(masses[1:])[::-1]
-    total = residual_mass(kernel, masses[:1])
-    residuals = total - np.concatenate([[0.0], np.cumsum(2 * ordered)])
-    enough = np.flatnonzero(residuals <= allowed_residual)
-    pairs = enough[0] if len(enough) else len(residuals)
-    return int(2 * pairs + 1), int(2 * len(residuals) - 1)
+    return fftconvolve(a, b, mode="valid")
+
+
+def _additive_bound(
+    features: LatticeFeatures,
+    kernel: Kernel,
+    statistics: AdditiveStatistics,
+    moments: Moments,
+    noise_variance: float,
+    chol: NDArray[np.float64],
+) -> Bound:
+    by_trace = upper_bound(moments, noise_variance, None, chol)
+    kernels = features.kernels(kernel)
+    alpha = noise_variance + sum(_norm_beyond(statistics, j, own) for j, own in enumerate(kernels))
+    factor = factorise(moments.gram, alpha)
+    whitened = whiten(factor, moments.projection)
+    explained = np.sum(whitened**2) / alpha
+    amplitudes = np.sqrt(features.squared_amplitudes(features.masses(kernel)))
+    z = amplitudes[:, None] * unwhiten(factor, whitened) / alpha
+    indices = [part.indices for part in features.parts]
+    residuals = statistics.residual_sums(indices, z)
+    unseen = 0.0
+    for own, component, chosen, sums in zip(
+        kernels, statistics.components, indices, residuals, strict=True
+    ):
+        masses = lattice_masses(own, component.lattice, component.indices)[1:]
+        masses[_among(component.indices[1:], chosen[1:])] = 0.0
+        cosines, sines = np.split(sums, 2)
+        unseen += 2 * float(masses @ np.sum(cosines**2 + sines**2, axis=1)) / alpha**2
+    by_residual = by_trace._replace(
+        data_fit=float(-((np.sum(moments.yy) - explained) / alpha - unseen) / 2)
+    )
+    return min(by_trace, by_residual, key=lambda bound: bound.total)
+
+
+def _norm_beyond(statistics: AdditiveStatistics, j: int, kernel: Kernel) -> float:
+    """Return a bound on λ_max of a component's modes that are not kept."""
+    part, component = statistics.parts[j], statistics.components[j]
+    box = SeriesBox(part.lattice.extent)
+    indices = part.lattice.half_indices()
+    masses = lattice_masses(kernel, part.lattice, indices)
+    beyond = prior_variance(kernel) - float(masses[0] + 2 * masses[1:].sum())
+    others = ~np.isin(np.abs(box.linear(indices)), np.abs(box.linear(component.indices)))
+    others &= masses > 0
+    inside = residual_norm(box, indices[others], masses[others], part)
+    # Gershgorin's bound may exceed the trace, which is one too.
+    inside = min(inside, 2 * part.count * float(masses[others].sum()))
+    return inside + part.count * max(beyond, 0.0)
+
+
+def _among(indices: NDArray[np.int64], chosen: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Return which of the indices are among the chosen."""
+    wanted = set(map(tuple, chosen.tolist()))
+    return np.array([index in wanted for index in map(tuple, indices.tolist())], dtype=bool)

@@ -28,8 +28,7 @@ from orthogp.errors import FeatureError, InputError
 from orthogp.features.additive import AdditiveSeries
 from orthogp.features.base import Features, as_rows, prior_variance
 from orthogp.features.lattice import Lattice
-from orthogp.features.masses import lattice_masses
-from orthogp.features.series import MassSeries
+from orthogp.features.series import MassSeries, lattice_masses
 from orthogp.kernels import Kernel, components
 from orthogp.statistics.nufft import chunks
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 from typing import NamedTuple
 
@@ -143,8 +143,15 @@ def join_terms(terms: tuple[Term, ...]) -> Sum:
     return Sum(tuple(On(term.kernel, term.columns) for term in terms))
 
 
-def term_kernels(kernel: Kernel) -> tuple[Kernel, ...]:
-    """Return the terms' kernels, relative to their own columns, of what `join_terms` made."""
-    if not isinstance(kernel, Sum):
+def component_kernels(kernel: Kernel, columns: Sequence[tuple[int, ...]]) -> tuple[Kernel, ...]:
+    """Return the kernel of each component on its columns; of a joint model, the kernel itself.
+
+    An additive model's kernel is what `join_terms` made of its components.
+    """
+    if isinstance(kernel, Sum):
+        terms = [term for term in kernel.terms if isinstance(term, On)]
+        if len(terms) == len(kernel.terms) and [term.dims for term in terms] == list(columns):
+            return tuple(term.kernel for term in terms)
+    if len(columns) > 1:
         raise KernelError(f"A sum of terms on columns is needed, got {kernel!r}.")
-    return tuple(term.kernel for term in kernel.terms if isinstance(term, On))
+    return (kernel,)

@@ -10,7 +10,7 @@ modes carry the *masses* of the wrapped kernel, scaled so that the prior varianc
     k_P(τ) = c Σ_j k(τ + jP) = Σ_t mass_t e^{iω_t·τ},      mass_t = c h^D S(ω_t)
     c = k(0)/Σ_j k(jP),      hence k_P(0) = Σ_t mass_t = k(0)
 
-Gaussians, and mixtures of them with heavy tails, have a better correction (`kernels/mixtures.py`).
+Gaussians, and mixtures of them with heavy tails, have a better correction (stationary.py).
 """
 
 from __future__ import annotations
@@ -104,6 +104,24 @@ class Kernel(eqx.Module):
         # An oscillation that outlasts the images summed here may seem to cancel k(0); its wrap
         # error then says that the period is too short, and masses must not turn negative.
         return variance / jnp.maximum(variance + images, 0.5 * variance)
+
+    def frequencies(
+        self, normals: Float[AnyArray, "r d"], uniforms: Float[AnyArray, "r d"]
+    ) -> Float[AnyArray, "r d"]:
+        """Return frequencies with the density S/k(0), made of random numbers that stay the same.
+
+        They move smoothly with the kernel's parameters. Kernels whose spectral measure is a scale
+        mixture of Gaussians offer them.
+
+        Parameters
+        ----------
+        normals, uniforms : (r, d)
+            Standard normal, and uniform between zero and one.
+        """
+        raise KernelError(
+            f"Frequencies cannot be drawn from the spectral density of {self.label}: use RBF, "
+            "Matern, Matern12, Matern32, Matern52, RationalQuadratic, or products of them."
+        )
 
     def primitives(self) -> Iterator[tuple[Kernel, tuple[int, ...] | None]]:
         """Yield the kernels this one is a sum of, each with its columns (`None`: all)."""
@@ -342,6 +360,14 @@ class On(Kernel):
         """Return the covariance wrapped along the kernel's own columns."""
         own = np.array(self.dims)
         return self.kernel.wrapped(lag[own], period[own])
+
+    def frequencies(
+        self, normals: Float[AnyArray, "r d"], uniforms: Float[AnyArray, "r d"]
+    ) -> Float[AnyArray, "r d"]:
+        """Return frequencies of the kernel's own columns, zero along the others."""
+        own = np.array(self.dims)
+        drawn = self.kernel.frequencies(normals[:, own], uniforms[:, own])
+        return jnp.zeros(normals.shape).at[:, own].set(drawn)
 
     def primitives(self) -> Iterator[tuple[Kernel, tuple[int, ...] | None]]:
         """Yield the inner primitives with their columns."""

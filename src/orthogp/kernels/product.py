@@ -87,6 +87,15 @@ class Product(Kernel):
         """Return the product of the wrapped factors."""
         return _multiply(factor.wrapped(lag, period) for factor in self.factors)
 
+    def frequencies(
+        self, normals: Float[AnyArray, "r d"], uniforms: Float[AnyArray, "r d"]
+    ) -> Float[AnyArray, "r d"]:
+        """Return frequencies whose columns are those of the factors, independent of each other."""
+        return sum(
+            (factor.frequencies(normals, uniforms) for factor in self.factors),
+            start=jnp.zeros(normals.shape),
+        )
+
     def primitives(self) -> Iterator[tuple[Kernel, tuple[int, ...] | None]]:
         """Yield the primitives of every factor."""
         for factor in self.factors:

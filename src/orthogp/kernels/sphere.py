@@ -67,6 +67,12 @@ class Sphere(Radial):
         """Return k₀ where r² is `square`."""
         return self.kernel.at_square(square)
 
+    def correlations(
+        self, square: NDArray[np.float64], order: int
+    ) -> list[NDArray[np.float64]] | None:
+        """Return what k₀ returns."""
+        return self.kernel.correlations(square, order)
+
     def k(self, lag: Float[AnyArray, " d"]) -> Float[AnyArray, ""]:
         """Return the covariance at a lag in space and in the further columns."""
         return self.at_square(scaled_square(lag, self._lengthscales(lag.shape[0])))

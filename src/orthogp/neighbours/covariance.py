@@ -18,10 +18,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from orthogp.inference.pair_covariances import Covariances as PairCovariances
-from orthogp.inference.pair_covariances import PairKernel
+from orthogp.exact.pair_kernels import Covariances as PairCovariances
+from orthogp.exact.pair_kernels import PairKernel, circle_squares
 from orthogp.inference.parameters import overflows, pack
-from orthogp.inference.profile_tables import circle_squares
 from orthogp.kernels import Kernel
 from orthogp.statistics.nufft import chunks
 

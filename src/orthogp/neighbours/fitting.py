@@ -19,23 +19,20 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from orthogp.exact.merged_rows import MergedRows
 from orthogp.features.lattice import MeanPrior
-from orthogp.inference.ascent import Ascent, Evaluation, ascend
 from orthogp.inference.bounds import Bound, Certificate
-from orthogp.inference.domain import Domain
-from orthogp.inference.fit import Fit
-from orthogp.inference.limits import per_lengthscale
-from orthogp.inference.merged_rows import MergedRows
-from orthogp.inference.optimise import curvature_at
 from orthogp.inference.parameters import Slot, learned_slots, pack, unpack
-from orthogp.inference.progress import Progress
-from orthogp.inference.settings import FitSettings, Start
 from orthogp.kernels import Kernel
 from orthogp.kernels.stationary import Radial
+from orthogp.learning.ascent import Ascent, Evaluation, ascend
+from orthogp.learning.limits import per_lengthscale
+from orthogp.learning.optimise import curvature_at
+from orthogp.learning.problem import Fit, FitSettings, Start
+from orthogp.learning.progress import Progress
 from orthogp.neighbours.conditionals import Sets, innovations, terms
-from orthogp.neighbours.metric import metric_lengths
+from orthogp.neighbours.nearest import NearestRows, OrderedRows, metric_lengths
 from orthogp.neighbours.posterior import NeighbourPosterior, Trend
-from orthogp.neighbours.search import NearestRows, OrderedRows
 
 Array = NDArray[np.float64]
 
@@ -83,39 +80,6 @@ class Check(NamedTuple):
     sd_change: float
 
 
-@dataclass(frozen=True)
-class NeighbourFit(Fit):
-    """A model of nearest-neighbour conditionals.
-
-    Attributes
-    ----------
-    standard_errors : (p,)
-        Of the logarithms of the learned parameters, the noise variance's last, by the sample of
-        terms.
-    num_terms : int
-        Terms that the last stage learned from.
-    """
-
-    neighbours: NeighbourPosterior
-    check: Check
-    standard_errors: Array
-    num_terms: int
-
-    @property
-    def period(self) -> None:
-        """None: the prior is the kernel's own."""
-        return
-
-    @property
-    def num_features(self) -> int:
-        """The number of rows: each has an innovation."""
-        return self.neighbours.num_rows
-
-    def posterior(self, domain: Domain, num_threads: int) -> NeighbourPosterior:
-        """Return the posterior; it covers every domain."""
-        return self.neighbours
-
-
 class NeighbourFitter:
     """Fits nearest-neighbour conditionals to standardised targets.
 
@@ -154,20 +118,21 @@ class NeighbourFitter:
         self._ordered = ordered
         self._lengths: Array | None = None
         self._found: OrderedRows | NearestRows | None = None
+        self._head: _Head | None = None
         self._progress = Progress()
         few = rows.X.shape[1] <= 3
         self._counts = tuple(min(m, max(len(self._X) - 1, 1)) for m in _NEIGHBOURS[few])
 
     # ------------------------------------------------------------------ learning
 
-    def fit(self, starts: list[Start]) -> NeighbourFit:
+    def fit(self, starts: list[Start]) -> Fit:
         """Return the fit from the best of some starting values."""
         try:
             return self._fit(starts)
         finally:
             self._progress.done()
 
-    def _fit(self, starts: list[Start]) -> NeighbourFit:
+    def _fit(self, starts: list[Start]) -> Fit:
         best, errors, converged, evaluations, num_terms = starts[0], np.empty(0), True, 0, 0
         if self._settings.learn:
             learned = self.learn(starts)
@@ -178,7 +143,7 @@ class NeighbourFitter:
         posterior = self.posterior(best)
         posterior, check = self._checked(posterior)
         bound = Bound(data_fit=value, complexity=0.0, trace=0.0)
-        return NeighbourFit(
+        return Fit(
             kernel=best.kernel,
             noise_variance=best.noise_variance,
             elbo=bound,
@@ -189,10 +154,10 @@ class NeighbourFitter:
             converged=converged,
             num_evaluations=evaluations,
             rows=len(self._X) + self._rows.surplus,
-            neighbours=posterior,
+            posterior=lambda domain, num_threads: posterior,
+            num_features=posterior.num_rows,
             check=check,
             standard_errors=errors,
-            num_terms=num_terms,
         )
 
     def learn(self, starts: list[Start]) -> _Learned:
@@ -373,10 +338,7 @@ class NeighbourFitter:
     def neighbours(self, kernel: Kernel, positions: NDArray[np.int64], m: int) -> NDArray[np.int64]:
         """Return the rows that some rows are conditioned on, in the kernel's metric."""
         lengths = metric_lengths(kernel, self._X)
-        known = self._lengths
-        ratios = None if known is None else lengths / known
-        # Distances that all grow by one factor leave neighbours as they are.
-        if ratios is None or ratios.max() > _MOVED * ratios.min() or self._found is None:
+        if self._lengths is None or self._found is None or _moved(self._lengths, lengths):
             scaled = self._X / lengths
             self._lengths = lengths
             self._found = (
@@ -408,8 +370,7 @@ class NeighbourFitter:
             return Trend(np.zeros((0, p)), np.zeros((0, 0)), self._mean)
         head = np.arange(min(len(self._X), _TREND_ROWS))
         m = self._counts[-1] if m is None else m
-        found = OrderedRows(self._X[head] / metric_lengths(kernel, self._X), self._threads)
-        neighbours = found.query(head, min(m, max(len(head) - 1, 1)))
+        neighbours = self._head_neighbours(kernel, head, min(m, max(len(head) - 1, 1)))
         sets = Sets.gather(self._X, self._y, self._noise, head, neighbours)
         whole = np.concatenate([neighbours, head[:, None]], axis=1)
         columns = np.where((whole >= 0)[:, :, None], self._columns[whole], 0.0)
@@ -419,6 +380,16 @@ class NeighbourFitter:
         precision = np.eye(q) + weighted.T @ new[:, :q]
         covariance = np.asarray(np.linalg.inv(precision), dtype=np.float64)
         return Trend(covariance @ (weighted.T @ new[:, q:]), covariance, self._mean)
+
+    def _head_neighbours(
+        self, kernel: Kernel, head: NDArray[np.int64], m: int
+    ) -> NDArray[np.int64]:
+        """Return the rows before them that the first rows are conditioned on."""
+        lengths, known = metric_lengths(kernel, self._X), self._head
+        if known is None or known.neighbours.shape[1] != m or _moved(known.lengths, lengths):
+            found = OrderedRows(self._X[head] / lengths, self._threads)
+            self._head = known = _Head(lengths, found.query(head, m))
+        return known.neighbours
 
     # ------------------------------------------------------------------ what a fit gives
 
@@ -498,6 +469,20 @@ class NeighbourFitter:
         elif not converged:
             parts.append("Learning stopped before it settled.")
         return " ".join(parts)
+
+
+class _Head(NamedTuple):
+    """Neighbours (n, m) of the first rows, and the lengths in which they are near."""
+
+    lengths: Array
+    neighbours: NDArray[np.int64]
+
+
+def _moved(known: Array, lengths: Array) -> bool:
+    """Return whether neighbours are to be found anew."""
+    # Distances that all grow by one factor leave neighbours as they are.
+    ratios = lengths / known
+    return bool(ratios.max() > _MOVED * ratios.min())
 
 
 class _Learned(NamedTuple):

@@ -25,17 +25,16 @@ from scipy.sparse.linalg import spsolve_triangular
 from scipy.spatial import KDTree
 
 from orthogp.errors import InputError
+from orthogp.exact.merged_rows import MergedRows
+from orthogp.exact.process import slope_variance, slopes
 from orthogp.features.base import as_rows, prior_variance
 from orthogp.features.lattice import MeanPrior
-from orthogp.inference.merged_rows import MergedRows
 from orthogp.inference.predictive import Gaussian, PredictivePosterior
-from orthogp.inference.slopes import slope_variance, slopes
 from orthogp.inference.threads import in_threads, one_thread
 from orthogp.kernels import Kernel
 from orthogp.neighbours.conditionals import solve, whiten
 from orthogp.neighbours.covariance import SetKernel
-from orthogp.neighbours.metric import metric_lengths
-from orthogp.neighbours.search import NearestRows, OrderedRows
+from orthogp.neighbours.nearest import NearestRows, OrderedRows, metric_lengths
 
 Array = NDArray[np.float64]
 Indices = NDArray[np.int64]

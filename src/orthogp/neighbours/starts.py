@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from orthogp.exact.row_starts import fitted_lengths
 from orthogp.inference.parameters import with_lengthscale_per_column
-from orthogp.inference.row_starts import fitted_lengths
-from orthogp.inference.settings import Start
-from orthogp.inference.starts import with_variance
 from orthogp.kernels import Kernel, RationalQuadratic
-from orthogp.neighbours.search import NearestRows
+from orthogp.learning.problem import Start
+from orthogp.learning.starts import with_variance
+from orthogp.neighbours.nearest import NearestRows
 
 # Shares of the variance that are noise, and lengthscales: in distances to the tenth neighbour, and
 # in standard deviations of the columns.

@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from orthogp.features.inducing import covariance_matrix
-from orthogp.features.masses import spectral_densities
-from orthogp.features.rules import gauss_panels
+from orthogp.features.placement import gauss_panels
+from orthogp.features.series import spectral_densities
 from orthogp.features.trig import Trig
 from orthogp.kernels import Kernel, Matern32
 from orthogp.paper import drawing

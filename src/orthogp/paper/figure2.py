@@ -17,10 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 
+from orthogp.exact.process import ExactPosterior
 from orthogp.features import MeanPrior
 from orthogp.features.inducing import covariance_matrix
 from orthogp.features.trig import Trig
-from orthogp.inference.exact import ExactPosterior
 from orthogp.inference.factorised import factorised_bound
 from orthogp.inference.moments import moments_from_rows
 from orthogp.inference.predictive import Gaussian

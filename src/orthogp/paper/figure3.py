@@ -18,10 +18,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from orthogp.exact.process import ExactObjective
 from orthogp.features import MeanPrior
 from orthogp.features.trig import Trig
-from orthogp.inference.exact import ExactObjective
-from orthogp.inference.optimise import search
+from orthogp.learning.optimise import search
 from orthogp.paper import drawing, figure3_plot
 from orthogp.paper.closed_form import COVARIANCES, Covariance
 from orthogp.paper.figure3_data import INPUTS, KERNEL, NOISE_VARIANCE, draw_data

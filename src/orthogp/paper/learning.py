@@ -21,12 +21,12 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 
 from orthogp.features.eigenfunction import eigenfunction_terms
-from orthogp.features.hermite_functions import traced_members
-from orthogp.features.rules import gauss_panels
+from orthogp.features.hermite import traced_members
+from orthogp.features.placement import gauss_panels
 from orthogp.features.series import safe_sqrt
 from orthogp.features.trig import Trig
-from orthogp.inference.optimise import search
 from orthogp.kernels import RBF
+from orthogp.learning.optimise import search
 from orthogp.paper.closed_form import Covariance
 from orthogp.precision import AnyArray, in_double
 

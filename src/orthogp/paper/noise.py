@@ -20,8 +20,8 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from orthogp.exact.process import ExactPosterior
 from orthogp.features import MeanPrior, SpectralFeatures
-from orthogp.inference.exact import ExactPosterior
 from orthogp.inference.frequency_samples import Sampler
 from orthogp.inference.stochastic import estimate_elbo
 from orthogp.inference.variational import DenseNormal

@@ -19,10 +19,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from orthogp.errors import InputError, OrthogpError, check_finite
-from orthogp.estimators import GPRegressor
 from orthogp.features import EXACT, FEATURE_NAMES, Features, resolve_features
 from orthogp.features.base import check_count
 from orthogp.kernels import Kernel, resolve_kernel
+from orthogp.regressor import GPRegressor
 from orthogp.report import plots
 from orthogp.report.names import plain
 from orthogp.tables import align, check_destination, write_rows

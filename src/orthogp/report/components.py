@@ -11,13 +11,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from orthogp.beginnings import check_categories
 from orthogp.errors import InputError
 from orthogp.inference import Domain
-from orthogp.inference.additive_posterior import AdditivePosterior
+from orthogp.inference.components import AdditivePosterior
 from orthogp.kernels import Categorical, Kernel
-from orthogp.kernels.additive import term_kernels
 from orthogp.kernels.cyclic import categorical_columns
+from orthogp.model_choice import check_categories
 from orthogp.report.names import Names, column_names, plain
 from orthogp.report.plots import (
     BAND_SDS,
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from orthogp.classifier import GPClassifier
-    from orthogp.estimators import GPRegressor
+    from orthogp.regressor import GPRegressor
 
 # Points along the curve of a component.
 _POINTS = 400
@@ -136,7 +135,8 @@ class AdditiveParts:
     def components(self) -> list[Component]:
         """Return the components, in the order of the kernel's terms."""
         result = []
-        terms = zip(term_kernels(self.kernel), self.posterior.features.columns, strict=True)
+        features = self.posterior.features
+        terms = zip(features.kernels(self.kernel), features.columns, strict=True)
         for j, (own, within) in enumerate(terms):
             inner = list(within)
             columns = tuple(int(c) for c in self.columns[inner])

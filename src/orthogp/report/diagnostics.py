@@ -23,8 +23,10 @@ from scipy.special import ndtr, ndtri
 from sklearn.utils.validation import check_is_fitted
 
 from orthogp.errors import InputError
+from orthogp.exact.process import ExactPosterior
+from orthogp.fields.posterior import MOST_JOINT, IterativePosterior
 from orthogp.inference.family_posterior import FamilyPosterior
-from orthogp.inference.iterative_posterior import MOST_JOINT, IterativePosterior
+from orthogp.learning.sketch import Rows
 from orthogp.neighbours.posterior import NeighbourPosterior
 from orthogp.report.diagnostic_results import (
     DATA_BINS,
@@ -39,12 +41,11 @@ from orthogp.report.diagnostic_results import (
     Diagnostics,
     RegressionDiagnostics,
 )
-from orthogp.sketch import Rows
 from orthogp.validation import check_rows
 
 if TYPE_CHECKING:
     from orthogp.classifier import GPClassifier
-    from orthogp.estimators import GPRegressor
+    from orthogp.regressor import GPRegressor
 
 # The distance of probabilities from 0 and 1 below which scores take them for this distance.
 _LEAST_PROBABILITY = 1e-15
@@ -261,7 +262,8 @@ def leave_one_out(
         return LeaveOneOut(
             (y - model.target_offset_) / model.target_scale_ - mean, variance + noise
         )
-    prediction = posterior.predict(X)
+    exact = isinstance(posterior, ExactPosterior)
+    prediction = posterior.predict_rows(X) if exact else posterior.predict(X)
     if isinstance(posterior, IterativePosterior) and len(X) <= _solved_rows(posterior):
         prediction = prediction._replace(variance=np.diag(posterior.covariance(X)))
     noise = posterior.noise_variance

@@ -20,7 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from orthogp.errors import InputError, OrthogpError
 from orthogp.inference import Domain
-from orthogp.inference.additive_posterior import AdditivePosterior
+from orthogp.inference.components import AdditivePosterior
 from orthogp.inference.posterior import Posterior
 from orthogp.report import figures
 from orthogp.report.components import (
@@ -52,7 +52,7 @@ from orthogp.statistics.lattice import MAX_DIMS
 
 if TYPE_CHECKING:
     from orthogp.classifier import GPClassifier
-    from orthogp.estimators import GPRegressor
+    from orthogp.regressor import GPRegressor
 
 # The name of a model's file unless one is given.
 _MODEL_FILE = "m.orthogp"

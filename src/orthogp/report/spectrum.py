@@ -21,16 +21,15 @@ from numpy.typing import NDArray
 from scipy.special import gammaincinv
 
 from orthogp.features import AdditiveLattice, Lattice
-from orthogp.inference.additive_posterior import AdditivePosterior
+from orthogp.fields.posterior import IterativePosterior
+from orthogp.fields.variance import draw_modes
 from orthogp.inference.bounds import whiten
-from orthogp.inference.iterative_posterior import IterativePosterior
+from orthogp.inference.components import AdditivePosterior
 from orthogp.inference.moments import moments_from_statistics
 from orthogp.inference.posterior import Posterior
-from orthogp.inference.variance_field import draw_modes
-from orthogp.kept_rows import KeptRows
-from orthogp.kernels.additive import term_kernels
 from orthogp.kernels.sphere import is_on_sphere
-from orthogp.sketch import Sketch
+from orthogp.learning.kept_rows import KeptRows
+from orthogp.learning.sketch import Sketch
 from orthogp.statistics import FourierStatistics
 from orthogp.statistics.lattice import MAX_DIMS
 
@@ -178,7 +177,7 @@ def _additive_modes(posterior: AdditivePosterior) -> list[_Modes]:
     known = np.eye(len(posterior.chol)) - _inverse(posterior.chol)
     result = []
     for part, own, kernel in zip(
-        features.parts, features.slices, term_kernels(posterior.kernel), strict=True
+        features.parts, features.slices, features.kernels(posterior.kernel), strict=True
     ):
         cosines, sines = np.split(np.arange(own.start, own.stop), 2)
         densities = part.masses(kernel)[1:] / np.prod(part.lattice.spacing)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from orthogp.features import resolve_features
-from orthogp.inference.additive_posterior import AdditivePosterior
+from orthogp.inference.components import AdditivePosterior
 from orthogp.inference.domain import show
 from orthogp.kernels import Categorical, Cyclic, Kernel, Product
 from orthogp.kernels.additive import ADDITIVE_PREFIX
@@ -18,7 +18,7 @@ from orthogp.neighbours.posterior import NeighbourPosterior
 
 if TYPE_CHECKING:
     from orthogp.classifier import GPClassifier
-    from orthogp.estimators import GPRegressor
+    from orthogp.regressor import GPRegressor
     from orthogp.report.components import Component
 
 # The distance of the bounds on log p(y), in nats per row, from which on they are not printed.

@@ -1,9 +1,8 @@
 """One pass over the data: sums on a frequency lattice."""
 
-from orthogp.statistics.additive import AdditiveStatistics
 from orthogp.statistics.fourier import FourierStatistics, RealSums
-from orthogp.statistics.lattice import FrequencyLattice
-from orthogp.statistics.pairs import ComponentLattice
+from orthogp.statistics.lattice import ComponentLattice, FrequencyLattice
+from orthogp.statistics.sums import AdditiveStatistics, Statistics
 
 __all__ = [
     "AdditiveStatistics",
@@ -11,4 +10,5 @@ __all__ = [
     "FourierStatistics",
     "FrequencyLattice",
     "RealSums",
+    "Statistics",
 ]

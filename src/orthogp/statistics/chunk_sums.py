@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from orthogp.errors import InputError, check_finite
 from orthogp.statistics.lattice import MAX_DIMS, FrequencyLattice
 
-# The lattice of `orthogp.sketch` for each number of columns: its period in extents of the data, its
+# The lattice of `Sketch` for each number of columns: its period in extents of the data, its
 # largest index, and that for fewer rows than `_SMALL_DATA`.
 _DEFAULTS = {1: (16.0, 2**16, 2**16), 2: (8.0, 256, 128), 3: (4.0, 24, 20)}
 _SMALL_DATA = 20_000

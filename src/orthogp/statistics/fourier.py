@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from orthogp.errors import InputError, LatticeMismatchError, check_finite
-from orthogp.statistics.lattice import FrequencyLattice
+from orthogp.statistics.lattice import ComponentLattice, FrequencyLattice
 from orthogp.statistics.nufft import (
     CHUNK_ROWS,
     TOLERANCE,
@@ -216,6 +216,17 @@ class FourierStatistics(StoredStatistics):
             lattice=lattice,
             scheduler=scheduler,
         )
+
+    @property
+    def parts(self) -> tuple[FourierStatistics, ...]:
+        """The statistics of each component of a model: of a joint one, these."""
+        return (self,)
+
+    @property
+    def components(self) -> tuple[ComponentLattice, ...]:
+        """A joint model's only component: all columns, all modes."""
+        columns = tuple(range(self.lattice.num_dims))
+        return (ComponentLattice(columns, self.lattice, self.lattice.half_indices()),)
 
     @property
     def num_targets(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -109,3 +110,42 @@ class FrequencyLattice:
             f"FrequencyLattice(spacing={self.spacing.tolist()}, extent={self.extent.tolist()}, "
             f"centre={self.centre.tolist()})"
         )
+
+
+class ComponentLattice(NamedTuple):
+    """Where a component is summed.
+
+    Attributes
+    ----------
+    columns : tuple of int
+        The columns of X that it acts on.
+    lattice : FrequencyLattice
+        Up to whose extent its own sums are kept.
+    indices : (s, d)
+        A half set, index zero first, for which the sums with other components are kept too.
+    """
+
+    columns: tuple[int, ...]
+    lattice: FrequencyLattice
+    indices: NDArray[np.int64]
+
+    @property
+    def reach(self) -> NDArray[np.int64]:
+        """The largest kept index along each column, (d,)."""
+        return np.abs(self.indices).max(axis=0)
+
+    def design(self, X: NDArray) -> NDArray[np.float64]:
+        """Return the cosines, then the sines, at all kept indices but zero, (n, 2s−2)."""
+        inputs = np.asarray(X[:, list(self.columns)], dtype=np.float64) - self.lattice.centre
+        phases = inputs @ (self.indices[1:] * self.lattice.spacing).T
+        return np.concatenate([np.cos(phases), np.sin(phases)], axis=1)
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, ComponentLattice)
+            and self.columns == other.columns
+            and self.lattice == other.lattice
+            and np.array_equal(self.indices, other.indices)
+        )
+
+    __hash__ = None  # type: ignore[assignment]

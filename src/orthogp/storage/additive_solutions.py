@@ -11,14 +11,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from orthogp.features import AdditiveLattice
-from orthogp.inference.additive_posterior import (
+from orthogp.inference.components import (
     AdditivePosterior,
     AdditiveSolution,
     ComponentSums,
+    Shares,
 )
-from orthogp.inference.additive_shares import Shares
 from orthogp.kernels import Kernel, On, Sum
-from orthogp.kernels.additive import term_kernels
+from orthogp.kernels.additive import component_kernels
 from orthogp.kernels.cyclic import own_periods
 from orthogp.storage.factors import packed, unpacked
 from orthogp.storage.record import Record
@@ -74,6 +74,6 @@ def solution_from(
     solution = AdditiveSolution(mean, unpacked(record, m), Shares(shares, np.zeros(num_targets)))
     periods = tuple(
         own_periods(own, len(within))
-        for own, within in zip(term_kernels(kernel), columns, strict=True)
+        for own, within in zip(component_kernels(kernel, columns), columns, strict=True)
     )
     return StoredSolution(solution, tuple(sums), periods)

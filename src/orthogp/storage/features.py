@@ -29,7 +29,7 @@ from orthogp.features import (
 )
 from orthogp.features.additive import AdditiveSeries
 from orthogp.features.harmonic import HarmonicSeries
-from orthogp.features.random import RandomSeries
+from orthogp.features.random import RandomSeries, RandomWaves
 from orthogp.features.two_block import PointTwoBlock
 from orthogp.features.vff import VariationalFourierSeries
 from orthogp.statistics import FrequencyLattice
@@ -280,6 +280,14 @@ _FAMILIES: dict[str, tuple[type[Features], dict[str, _Field]]] = {
     "Lattice": (Lattice, {"lattice": _LATTICE, "indices": _INDICES, "mean": _MEAN}),
     "MassSeries": (MassSeries, _SERIES),
     "RandomSeries": (RandomSeries, _SERIES),
+    "RandomWaves": (
+        RandomWaves,
+        {
+            "normals": _array("float", None, None),
+            "uniforms": _array("float", None, None),
+            "centre": _SCALE,
+        },
+    ),
     "HarmonicSeries": (
         HarmonicSeries,
         {"lattice": _LATTICE, "orders": _ORDERS, "constrained": _FLAG},
@@ -314,6 +322,17 @@ def _make_series(kind: type[Features], values: dict[str, Any], record: Record) -
     return _make(kind, values, record)
 
 
+def _make_waves(kind: type[Features], values: dict[str, Any], record: Record) -> Features:
+    normals, uniforms, centre = values["normals"], values["uniforms"], values["centre"]
+    if normals is None or uniforms is None or centre is None:
+        record.fail("must have normals, uniforms and a centre")
+    if normals.size == 0 or uniforms.shape != normals.shape or centre.shape != normals.shape[1:]:
+        record.fail("must be of one shape, with a centre for each column", "normals")
+    if np.any(uniforms <= 0) or np.any(uniforms > 1):
+        record.fail("must lie above zero, and not above one", "uniforms")
+    return _make(kind, values, record)
+
+
 def _make_harmonic_series(kind: type[Features], values: dict[str, Any], record: Record) -> Features:
     lattice, orders = values["lattice"], values["orders"]
     if lattice is None or orders is None or orders.shape[1] != lattice.num_dims:
@@ -333,6 +352,7 @@ def _make_fourier_series(kind: type[Features], values: dict[str, Any], record: R
 _MAKERS: dict[str, Callable[[type[Features], dict[str, Any], Record], Features]] = {
     "MassSeries": _make_series,
     "RandomSeries": _make_series,
+    "RandomWaves": _make_waves,
     "HarmonicSeries": _make_harmonic_series,
     "VariationalFourierSeries": _make_fourier_series,
 }

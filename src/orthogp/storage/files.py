@@ -5,20 +5,11 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from orthogp.classifier import GPClassifier
-from orthogp.estimators import GPRegressor
-from orthogp.stochastic import StochasticGPRegressor
 from orthogp.storage.container import read_file
 from orthogp.storage.models import model_from, write_model
 
-# The only classes that a file can name.
-_ESTIMATORS: dict[str, type] = {
-    "GPRegressor": GPRegressor,
-    "GPClassifier": GPClassifier,
-    "StochasticGPRegressor": StochasticGPRegressor,
-}
-#: What the header of a model's file may call it.
-MODEL_KINDS = frozenset(_ESTIMATORS)
+#: What the header of a model's file may call it: the only classes that a file can name.
+MODEL_KINDS = ("GPRegressor", "GPClassifier", "StochasticGPRegressor")
 
 
 def save_model(path: str | os.PathLike[str], model: Any) -> None:
@@ -28,5 +19,8 @@ def save_model(path: str | os.PathLike[str], model: Any) -> None:
 
 def load_model(path: str | os.PathLike[str]) -> Any:
     """Return the fitted estimator that a file holds, of whatever class."""
-    file = read_file(path, tuple(_ESTIMATORS))
-    return model_from(path, file, _ESTIMATORS[file.header.kind])
+    import orthogp
+
+    file = read_file(path, MODEL_KINDS)
+    # Of the estimators only the one that is needed is imported.
+    return model_from(path, file, getattr(orthogp, file.header.kind))

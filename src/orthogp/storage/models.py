@@ -16,18 +16,18 @@ from sklearn.utils.validation import check_is_fitted
 
 from orthogp.engines import ENGINES, Trial
 from orthogp.errors import FileError
+from orthogp.exact.process import ExactPosterior
 from orthogp.features.series import SeriesFeatures
+from orthogp.fields.posterior import IterativePosterior
 from orthogp.inference import Certificate
-from orthogp.inference.additive_posterior import AdditivePosterior
-from orthogp.inference.exact import ExactPosterior
-from orthogp.inference.iterative_posterior import IterativePosterior
+from orthogp.inference.components import AdditivePosterior
 from orthogp.inference.posterior import Posterior
-from orthogp.inference.settings import Start
 from orthogp.inference.training_state import Progress
 from orthogp.kernels.sphere import Embedding
+from orthogp.learning.problem import Start
+from orthogp.learning.sketch import Units
 from orthogp.neighbours.posterior import NeighbourPosterior
 from orthogp.report.diagnostic_results import Diagnostics
-from orthogp.sketch import Units
 from orthogp.statistics.nufft import available_threads
 from orthogp.storage.container import File, read_file, write_file
 from orthogp.storage.decoding import decoding

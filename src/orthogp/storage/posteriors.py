@@ -13,27 +13,26 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from orthogp.additive_sketch import AdditiveSketch
 from orthogp.errors import FileError
+from orthogp.exact.fitting import MOST_ROWS
+from orthogp.exact.merged_rows import merge_rows
+from orthogp.exact.process import ExactPosterior
 from orthogp.features import AdditiveLattice, Lattice, SeriesFeatures
+from orthogp.fields.model import Model, ModePosterior
+from orthogp.fields.posterior import IterativePosterior
+from orthogp.fields.system import DataDensity
+from orthogp.fields.variance import VarianceField
 from orthogp.inference import Domain
-from orthogp.inference.additive_posterior import AdditivePosterior, ComponentSums
-from orthogp.inference.exact import ExactPosterior
-from orthogp.inference.exact_fitting import MOST_ROWS
+from orthogp.inference.components import AdditivePosterior, ComponentSums
 from orthogp.inference.family_posterior import FamilyPosterior
-from orthogp.inference.iterative_posterior import IterativePosterior
-from orthogp.inference.lattice_model import Model, ModePosterior
-from orthogp.inference.lattice_system import DataDensity
-from orthogp.inference.merged_rows import merge_rows
 from orthogp.inference.moments import moments_from_statistics
 from orthogp.inference.posterior import Posterior, Solution
 from orthogp.inference.predictive import PredictivePosterior
 from orthogp.inference.threads import one_thread
-from orthogp.inference.variance_field import VarianceField
-from orthogp.kept_rows import KeptRows
 from orthogp.kernels import Kernel
+from orthogp.learning.kept_rows import KeptRows
+from orthogp.learning.sketch import AdditiveSketch, Sketch, Units
 from orthogp.neighbours.posterior import NeighbourPosterior, Trend
-from orthogp.sketch import Sketch, Units
 from orthogp.statistics import AdditiveStatistics, FourierStatistics, FrequencyLattice
 from orthogp.storage.additive_solutions import solution_content, solution_from
 from orthogp.storage.factors import packed, unpacked

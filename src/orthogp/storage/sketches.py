@@ -8,14 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from orthogp.additive_sketch import AdditiveSketch
 from orthogp.errors import FileError
 from orthogp.features import MeanPrior
 from orthogp.inference import Domain
-from orthogp.kept_rows import KeptRows, RowTotals
 from orthogp.kernels.additive import Term
 from orthogp.kernels.cyclic import own_periods
-from orthogp.sketch import Sketch
+from orthogp.learning.kept_rows import KeptRows, RowTotals
+from orthogp.learning.sketch import AdditiveSketch, Sketch
 from orthogp.statistics import AdditiveStatistics, FourierStatistics
 from orthogp.storage.container import read_file, write_file
 from orthogp.storage.decoding import decoding

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from orthogp.errors import OrthogpError
-from orthogp.sketch import Sketch
+from orthogp.learning.sketch import Sketch
 from orthogp.streaming.samples import RowSample
 from orthogp.tables.pieces import Piece, Tally
 from orthogp.tables.source import RowSource

@@ -17,7 +17,7 @@ import numpy as np
 
 from orthogp.errors import InputError
 from orthogp.inference import Domain
-from orthogp.sketch import Sketch
+from orthogp.learning.sketch import Sketch
 from orthogp.streaming.samples import RowSample
 from orthogp.streaming.summing import (
     Begin,

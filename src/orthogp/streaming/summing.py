@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from orthogp.errors import InputError, LatticeMismatchError
 from orthogp.inference import Domain
-from orthogp.sketch import Rows, Sketch
+from orthogp.learning.sketch import Rows, Sketch
 from orthogp.statistics.nufft import CHUNK_ROWS
 from orthogp.streaming.checkpoints import Checkpoint, Saved
 from orthogp.streaming.samples import RowSample

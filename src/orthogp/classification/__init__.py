@@ -1,0 +1,1 @@
+"""Labels as a weighted regression, in passes over the rows."""

@@ -1,0 +1,197 @@
+r"""Logistic classification: sites and hyperparameters at a fixed feature set on lattices.
+
+For given sites the model is a regression (see `sites.py`), whose one-pass tightened
+bound over N rows, with d the prior variance that the features leave out, is
+
+    log Z = ½ bᵀB⁻¹b − ½ log|B| − (N/2) log(1 + d Στ_n/N) + const,     B = I + Σ τ_n φ_nφ_nᵀ
+
+under a posterior that has, of what the features leave out, the variance d/(1 + d Στ_n/N) at each
+row. The bound L on log p(y) replaces each Gaussian factor by the likelihood that it stands for, and
+the marginals of that posterior say which sites would be better. One such update is one pass over
+the rows. With Pólya-Gamma's sites it never lowers L: the third term of log Z, convex in the
+precisions, lies above its tangent, with which the updated tilts are the exact maximum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from orthogp.classification.site_models import SiteModel
+from orthogp.classification.sites import (
+    Extrapolation,
+    LogisticSites,
+    Marginals,
+    Proposals,
+    ShorterSteps,
+    Sites,
+)
+from orthogp.inference.bounds import Bound, one_pass_bound, titsias_bound
+from orthogp.inference.objective import LatticeObjective
+from orthogp.inference.parameters import learned_slots, unpack
+from orthogp.inference.threads import BlasThreads
+from orthogp.kernels import Kernel
+
+#: Sites have converged when a pass gains fewer nats than this.
+CONVERGED = 1e-3
+
+# While the kernel still moves, a pass that gains less than this share of all is the last with it.
+_SHARE = 0.02
+# The fewest and most passes for one kernel.
+_FEWEST_PASSES, _MOST_PASSES = 4, 60
+# With fewer rows a second thread costs a transform more than it gains.
+_ROWS_WORTH_THREADS = 50_000
+
+
+@dataclass(frozen=True)
+class Pass:
+    """What one pass over the rows gives: the regression of some sites, and better sites.
+
+    Attributes
+    ----------
+    bound : float
+        L, see the module's docstring.
+    elbo : Bound
+        The evidence lower bound of the q(f) that predicts: L with the trace term −½ d Σθ_n.
+    """
+
+    kernel: Kernel
+    sites: Sites
+    objective: LatticeObjective
+    bound: float
+    elbo: Bound
+    better: Sites
+
+    @classmethod
+    def over(
+        cls,
+        model: SiteModel,
+        kernel: Kernel,
+        sites: Sites,
+        threads: BlasThreads,
+        num_threads: int | None = None,
+    ) -> Self:
+        """Return the pass with given features, kernel and sites."""
+        rows = sites.rows
+        if len(rows.X) < _ROWS_WORTH_THREADS:
+            num_threads = 1
+        objective = model.objective(kernel, sites, threads, num_threads)
+        moments = objective.moments(kernel)
+        with threads.limited(model.features.num_features):
+            posterior = model.everywhere(kernel, moments, num_threads)
+            f = posterior.predict(rows.X)
+            regressions = [
+                bound(moments, 1.0, posterior.chol) for bound in (one_pass_bound, titsias_bound)
+            ]
+        left_out = posterior.residual
+        correction = left_out - left_out / (1 + left_out * sites.precision_total / rows.num_rows)
+        predictive = Marginals(f.mean[:, 0], f.variance)
+        tightened = predictive._replace(variance=f.variance - correction)
+        bound, elbo = (
+            sites.bound(regression, marginals)
+            for regression, marginals in zip(regressions, (tightened, predictive), strict=True)
+        )
+        return cls(kernel, sites, objective, bound.total, elbo, sites.updated(tightened))
+
+
+class SiteAscent:
+    """Maximises L over the sites, and by them over the kernel, at a fixed feature set.
+
+    Called with the logarithms of the kernel's learned parameters it returns max_c L and its
+    gradient, that of L at those sites (envelope theorem). Each call goes on from the sites of the
+    last.
+
+    Attributes
+    ----------
+    bounds : list of float
+        L after each pass of the last ascent.
+    num_passes : int
+        How many there were in all.
+    """
+
+    def __init__(
+        self,
+        model: SiteModel,
+        kernel: Kernel,
+        sites: Sites,
+        *,
+        threads: BlasThreads | None = None,
+        num_threads: int | None = None,
+        late: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self.model = model
+        self.kernel = kernel
+        self.slots = learned_slots(kernel)
+        self._best: Pass | None = None
+        self._last: Pass | None = None
+        self.bounds: list[float] = []
+        self.num_passes = 0
+        self._sites = sites
+        self._threads = BlasThreads(1) if threads is None else threads
+        self._num_threads = num_threads
+        self._late = late
+        self._proposals = _proposals_for(sites)
+
+    def __call__(self, vector: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+        """Return max_c L and its gradient at the logarithms of the learned parameters."""
+        last = self.ascend(unpack(self.kernel, self.slots, vector), share=_SHARE)
+        _, gradient = last.objective.value_and_gradient(np.append(vector, 0.0))
+        last.objective.release()
+        return last.bound, gradient[:-1]
+
+    @property
+    def best(self) -> Pass:
+        """The pass with the largest bound of those that an ascent ended with."""
+        return _known(self._best)
+
+    @property
+    def last(self) -> Pass:
+        """The pass that the last ascent ended with."""
+        return _known(self._last)
+
+    def ascend(self, kernel: Kernel, *, max_passes: int = _MOST_PASSES, share: float = 0.0) -> Pass:
+        """Return the last pass with a kernel.
+
+        It is the first to gain fewer than `CONVERGED` nats, or than a `share` of the gain so far.
+        """
+        self._proposals.begin()
+        last = self._pass(kernel, self._sites)
+        self.bounds = [last.bound]
+        # A few updates even if it is late: flat sites predict little.
+        while len(self.bounds) < (_FEWEST_PASSES if self._late() else max_passes):
+            before, last = last.bound, self._improved(last)
+            gain = last.bound - before
+            self.bounds.append(last.bound)
+            if gain < max(CONVERGED, share * (last.bound - self.bounds[0])):
+                break
+        self._sites, self._last = last.sites, last
+        if self._best is None or last.bound > self._best.bound:
+            self._best = last
+        return last
+
+    def _improved(self, last: Pass) -> Pass:
+        """Return a pass with better sites, or the last if none of those tried is better."""
+        for sites in self._proposals.after(last.sites, last.better):
+            following = self._pass(last.kernel, sites)
+            if following.bound >= last.bound:
+                return following
+        return last
+
+    def _pass(self, kernel: Kernel, sites: Sites) -> Pass:
+        self.num_passes += 1
+        return Pass.over(self.model, kernel, sites, self._threads, self._num_threads)
+
+
+def _known(last: Pass | None) -> Pass:
+    if last is None:
+        raise ValueError("There is no best pass before the first ascent: call `ascend`.")
+    return last
+
+
+def _proposals_for(sites: Sites) -> Proposals[Any]:
+    """Return how to choose among sites of a kind."""
+    return ShorterSteps() if isinstance(sites, LogisticSites) else Extrapolation()

@@ -1,0 +1,226 @@
+"""Starting values read off the rows, in any number of columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from orthogp.features.base import as_rows
+from orthogp.inference.parameters import ANGLE, with_lengthscale_per_column
+from orthogp.kernels import Cyclic, Kernel, Matern, QuasiPeriodic, RationalQuadratic, Rotated
+from orthogp.kernels.sphere import Sphere
+from orthogp.learning.problem import Start
+from orthogp.learning.starts import NOISE_SHARES, with_variance
+
+# Lengthscales in standard deviations of their columns, for a kernel of one column; with more of
+# them rows are farther apart.
+_NEAR, _FAR = (0.07, 0.2, 0.6, 2.0), 20.0
+# Those that are tried with each column alone, of so many columns at most; shares of noise then.
+_ALONE, _MOST_ALONE = 0.5, 10
+_FEW_SHARES = 2
+# Shapes that kernels of more than lengthscales are tried with, one after the other.
+_ALPHAS = (0.5, 2.0)
+_SMOOTHNESSES = (1.5, 0.6, 3.0)
+_TURNS = (0.0, np.pi / 4, np.pi / 2, 3 * np.pi / 4)
+# Rows that relevance and periods are read off, and frequencies that are looked at.
+_MOST_ROWS, _FREQUENCIES, _PEAKS = 2000, 4000, 3
+# A period must be seen so many times.
+_LEAST_PERIODS = 2
+# Starts of their own shapes, apart from those around a user's values.
+_FIRST_SHAPE = 1000
+
+
+def starts_for_rows(
+    kernel: Kernel, X: NDArray, y: NDArray, noise_variance: float | None = None
+) -> list[Start]:
+    """Return starts for a kernel whose values are not known, targets having variance one.
+
+    What the kernel fixes stays. Starts of one `shape` differ in variances only.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        On the columns of X; scalar lengthscales that are learned become one for each column.
+    X : (n, d)
+    y : (n,) or (n, p)
+    noise_variance : float, optional
+        Where the noise starts, if it is known.
+    """
+    X = as_rows(X)
+    targets = np.asarray(y, dtype=np.float64).reshape(len(X), -1)
+    some = np.linspace(0, len(X) - 1, min(len(X), _MOST_ROWS)).astype(np.int64)
+    X, targets = np.asarray(X[some], dtype=np.float64), targets[some]
+    template = _with_free_lengthscales(kernel, X.shape[1])
+    shares = NOISE_SHARES if noise_variance is None else (noise_variance,)
+    # Lengthscales do not change variances, whose making takes longer than all the rest.
+    scaled = {share: with_variance(template, max(1 - share, 0.1)) for share in shares}
+    starts = []
+    for shape, plan in enumerate(_plans(template, X, targets)):
+        for share in shares[: _FEW_SHARES if plan.few else None]:
+            start = _shaped(scaled[share], plan)
+            starts.append(Start(start, share, _FIRST_SHAPE + shape))
+    return starts
+
+
+def _with_free_lengthscales(kernel: Kernel, num_dims: int) -> Kernel:
+    """Return the kernel with a lengthscale for each column where they are learned."""
+    spread = with_lengthscale_per_column(kernel, num_dims)
+    return kernel.with_primitives(
+        own if "lengthscale" in own.fixed else other
+        for (own, _), (other, _) in zip(kernel.primitives(), spread.primitives(), strict=True)
+    )
+
+
+class _Plan(NamedTuple):
+    """What a start's free parameters are.
+
+    Attributes
+    ----------
+    lengths : (d,)
+        Lengthscales for a kernel of one column.
+    number : int
+        Which of the other shapes it takes.
+    tilt : float
+        Of several primitives each is so many times as long as the one before.
+    few : bool
+        Whether a few shares of noise will do.
+    """
+
+    lengths: NDArray[np.float64]
+    number: int
+    tilt: float = 1.0
+    period: float | None = None
+    few: bool = False
+
+
+def _plans(kernel: Kernel, X: NDArray[np.float64], targets: NDArray[np.float64]) -> Iterator[_Plan]:
+    """Yield different lengthscales, and what goes with them."""
+    spread = X.std(axis=0)
+    spread = np.where(spread > 0, spread, 1.0)
+    num_dims = len(spread)
+    plans = [_Plan(fraction * spread, number) for number, fraction in enumerate(_NEAR)]
+    if num_dims > 1:
+        relevance = _relevance(X, targets)
+        weighed = spread * np.sqrt(relevance.max() / np.maximum(relevance, 1e-3 * relevance.max()))
+        plans += [_Plan(fraction * weighed, number) for number, fraction in enumerate(_NEAR[1:])]
+    if 1 < num_dims <= _MOST_ALONE:
+        far = np.full((num_dims, num_dims), _FAR)
+        np.fill_diagonal(far, _ALONE / np.sqrt(num_dims))
+        plans += [_Plan(own * spread, d, few=True) for d, own in enumerate(far)]
+    several = sum("lengthscale" in _free(own) for own, _ in kernel.primitives()) > 1
+    periods = _periods_of(kernel, X, targets) or [None]
+    for plan in plans:
+        yield from (
+            plan._replace(period=period, few=plan.few or i > 0) for i, period in enumerate(periods)
+        )
+        if several and not plan.few:
+            yield from (plan._replace(period=periods[0], tilt=t, few=True) for t in (3.0, 1 / 3))
+
+
+def _shaped(kernel: Kernel, plan: _Plan) -> Kernel:
+    """Return the kernel with its free parameters, apart from variances, set by a plan."""
+    middle = (sum(1 for _ in kernel.primitives()) - 1) / 2
+
+    def change(place: int, primitive: Kernel, dims: tuple[int, ...] | None) -> Kernel:
+        own = plan.lengths if dims is None else plan.lengths[list(dims)]
+        lengths = own * np.sqrt(len(own)) * plan.tilt ** (place - middle)
+        free, changes = _free(primitive), {}
+        if "lengthscale" in free:
+            changes["lengthscale"] = fitted_lengths(lengths, primitive)
+        form = primitive.kernel if isinstance(primitive, Sphere) else primitive
+        if isinstance(form, RationalQuadratic) and "alpha" in free:
+            changes["alpha"] = _ALPHAS[plan.number % len(_ALPHAS)]
+        if isinstance(form, Matern) and "nu" in free:
+            changes["nu"] = _SMOOTHNESSES[plan.number % len(_SMOOTHNESSES)]
+        if isinstance(primitive, QuasiPeriodic) and "period" in free and plan.period is not None:
+            changes["period"] = plan.period
+            if "lengthscale" in changes:
+                changes["lengthscale"] = changes["lengthscale"] + 3 * plan.period
+        if ANGLE in free:
+            changes[ANGLE] = _TURNS[plan.number % len(_TURNS)]
+        return primitive.with_parameters(**changes) if changes else primitive
+
+    return kernel.with_primitives(
+        change(place, *item) for place, item in enumerate(kernel.primitives())
+    )
+
+
+def fitted_lengths(lengths: NDArray[np.float64], primitive: Kernel) -> NDArray[np.float64]:
+    """Return lengthscales, one for each column, in the shape that a primitive has them."""
+    shape = primitive.parameters()["lengthscale"].shape
+    if isinstance(primitive, Sphere):
+        # Points along a great circle, or at one place, do not vary along all coordinates.
+        places = primitive.lengthscale_places(len(lengths))
+        squares = np.bincount(places, lengths**2) / np.bincount(places)
+        return np.sqrt(squares).reshape(shape)
+    if isinstance(primitive, Rotated):
+        # Of two that are equal the angle would not matter, and would not be learned.
+        lengths = np.exp(np.mean(np.log(lengths))) * np.array([2.0, 0.5])
+    if shape in ((), (1,)):
+        lengths = np.full(shape, np.exp(np.mean(np.log(lengths))))
+    if isinstance(primitive, Cyclic):
+        lengths = np.minimum(lengths, primitive.period / 2)
+    return np.array(np.broadcast_to(lengths, shape))
+
+
+def _free(primitive: Kernel) -> set[str]:
+    return set(primitive.parameters()) - set(primitive.fixed)
+
+
+def _relevance(X: NDArray[np.float64], targets: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return how much of the targets' variance each column tells by itself, (d,).
+
+    The share that the means of ten groups of neighbouring values explain, beyond what they would of
+    noise.
+    """
+    groups = int(np.clip(len(X) // 10, 2, 10))
+    total = np.sum((targets - targets.mean(axis=0)) ** 2)
+    if total == 0 or len(X) < 4:
+        return np.ones(X.shape[1])
+    relevance = np.empty(X.shape[1])
+    for d, column in enumerate(X.T):
+        parts = np.array_split(targets[np.argsort(column, kind="stable")], groups)
+        between = sum(len(part) * np.sum((part.mean(0) - targets.mean(0)) ** 2) for part in parts)
+        relevance[d] = between / total
+    expected = (groups - 1) / (len(X) - 1)
+    return np.maximum(relevance - expected, 0.1 * expected)
+
+
+def _periods_of(
+    kernel: Kernel, X: NDArray[np.float64], targets: NDArray[np.float64]
+) -> list[float]:
+    """Return periods that a quasi-periodic part of the kernel may start from."""
+    columns: set[int] = set()
+    for primitive, dims in kernel.primitives():
+        if isinstance(primitive, QuasiPeriodic) and "period" in _free(primitive):
+            columns |= set(range(X.shape[1]) if dims is None else dims)
+    found = [peak for d in sorted(columns) for peak in strongest_periods(X[:, d], targets)]
+    return [period for period, _ in sorted(found, key=lambda peak: -peak[1])][:_PEAKS]
+
+
+def strongest_periods(
+    x: NDArray[np.float64], targets: NDArray[np.float64]
+) -> list[tuple[float, float]]:
+    """Return the periods of the highest peaks of the targets' periodogram, with their power."""
+    # Imported where it is used, and few kernels have periods: it takes a while.
+    from scipy.signal import lombscargle
+
+    width = float(np.ptp(x))
+    different = len(np.unique(x))
+    if width == 0 or different < 8:
+        return []
+    # A trend has power at all low frequencies.
+    trend = np.polynomial.Polynomial.fit(x, targets[:, 0], 3)
+    rest = targets[:, 0] - trend(x)
+    lowest, highest = _LEAST_PERIODS / width, 0.5 * different / width
+    if highest <= lowest or not np.any(np.abs(rest) > 1e-9):
+        return []
+    frequencies = np.linspace(lowest, highest, min(_FREQUENCIES, 8 * different))
+    power = lombscargle(x, rest, 2 * np.pi * frequencies)
+    edges = np.concatenate([[-np.inf], power, [-np.inf]])
+    peaks = np.flatnonzero((edges[1:-1] >= edges[:-2]) & (edges[1:-1] > edges[2:]))
+    best = peaks[np.argsort(-power[peaks], kind="stable")][:_PEAKS]
+    return [(float(1 / frequencies[i]), float(power[i])) for i in best]

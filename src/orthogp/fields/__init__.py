@@ -1,0 +1,1 @@
+"""Lattices of thousands to millions of modes, by an iterative solver."""

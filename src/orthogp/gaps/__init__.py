@@ -1,0 +1,1 @@
+"""Missing rows: covariates of gaps, and hyperparameters that fill them."""

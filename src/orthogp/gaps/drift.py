@@ -1,0 +1,364 @@
+r"""Where rows are missing, as a function of place.
+
+Around x, with Gaussian weights g of bandwidth h along each column,
+
+    z(x) = 1 − Σ_n g(x − x_n) / (ρ ∫_box g(x − u) du),      0 ≤ z ≤ 1
+
+is the share of the neighbourhood without rows: ρ is the density where rows are plenty, and what
+lies beyond the box around the rows does not count. The sum is a Fourier series: the sums of the
+rows on a lattice times the transform of g. A row does not count as its own neighbour, so that z
+means the same at the rows as between them.
+
+A Gaussian process with the effects of covariates: kriging with external drift.
+
+    y = f(x) + βᵀz(x) + noise
+
+with a flat prior for β. With K the covariance of y without the drift, and Z the covariates at the
+rows,
+
+    Cov(β) = (ZᵀK⁻¹Z)⁻¹,   β = Cov(β) ZᵀK⁻¹y
+    mean(x) = μ_y(x) + (z(x) − μ_z(x))ᵀβ
+    variance(x) = var f(x) + (z(x) − μ_z(x))ᵀ Cov(β) (z(x) − μ_z(x))
+
+where μ_y and μ_z are what the process alone predicts of the targets and of each covariate: one fit
+to all of them as targets. K⁻¹y is what it leaves of them, (y − μ_y)/s², at the rows.
+
+If a covariate is the share of a neighbourhood without rows (`RowGaps`), the model takes into
+account that rows may be missing for a reason: where they are then tells of the values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Self, cast
+
+import numpy as np
+import scipy.linalg
+from numpy.typing import ArrayLike, NDArray
+from scipy.spatial import KDTree
+from scipy.special import ndtr
+from sklearn.base import BaseEstimator, RegressorMixin, clone
+from sklearn.utils.validation import check_is_fitted
+
+from orthogp.errors import InputError, check_finite
+from orthogp.fields.posterior import IterativePosterior
+from orthogp.model_choice import choose_model
+from orthogp.regressor import GPRegressor
+from orthogp.statistics import FourierStatistics, FrequencyLattice
+from orthogp.statistics.lattice import MAX_DIMS
+from orthogp.statistics.nufft import evaluate_series
+from orthogp.validation import check_rows
+
+#: Bandwidths to choose from, in units of the rows' typical distance.
+BANDWIDTHS = (1.0, 2.0, 4.0, 8.0, 16.0)
+# Of the densities at the rows, the one that counts as plenty.
+_PLENTY = 0.9
+# Gaussians end so many bandwidths away, and their transforms at so many over the bandwidth.
+_REACH, _HIGHEST = 6.0, 4.5
+# Where plenty is less than this part of a row's own weight, rows have no neighbours; and shares
+# that vary by less say nothing.
+_ALONE, _ALIKE = 1e-2, 1e-3
+
+
+class RowGaps:
+    """The share of the neighbourhood without rows, in several bandwidths to choose from.
+
+    Parameters
+    ----------
+    bandwidths : sequence of float
+        In units of the rows' typical distance along each column, its extent divided by the d-th
+        root of the number of places with rows.
+    """
+
+    def __init__(self, bandwidths: Sequence[float] = BANDWIDTHS) -> None:
+        values = np.atleast_1d(np.asarray(bandwidths, dtype=np.float64))
+        if values.ndim != 1 or not len(values) or not np.all(np.isfinite(values) & (values > 0)):
+            raise InputError(f"bandwidths must be positive numbers, got {bandwidths}.")
+        self.bandwidths = tuple(values.tolist())
+
+    def __repr__(self) -> str:
+        """Return the call that makes it."""
+        return f"RowGaps({self.bandwidths})"
+
+    def of(self, X: ArrayLike) -> list[GapShare]:
+        """Return the share around rows X (n, d), for each bandwidth that shows gaps."""
+        X = np.asarray(X, dtype=np.float64)
+        if X.ndim != 2 or not 1 <= X.shape[1] <= MAX_DIMS:
+            raise InputError(
+                f"Gaps are looked for in rows of up to {MAX_DIMS} columns, got shape {X.shape}."
+            )
+        check_finite(X, "X")
+        extent = np.ptp(X, axis=0)
+        if np.any(extent == 0):
+            raise InputError(
+                "Gaps between rows need columns that vary: column "
+                f"{int(np.flatnonzero(extent == 0)[0])} is constant."
+            )
+        tree = KDTree(X)
+        typical = extent / len(np.unique(X, axis=0)) ** (1 / X.shape[1])
+        shares = [GapShare(tree, bandwidth * typical) for bandwidth in self.bandwidths]
+        telling = [own for own in shares if own.plenty > _ALONE and np.std(own(X)) > _ALIKE]
+        if not telling:
+            raise InputError(
+                "The rows have no gaps that their neighbourhoods would show: leave out the drift, "
+                "or give other bandwidths."
+            )
+        return telling
+
+
+class GapShare:
+    """The share of the neighbourhood without rows.
+
+    Parameters
+    ----------
+    rows : KDTree
+        Of the rows, (n, d).
+    bandwidth : (d,)
+        H, in the units of X.
+
+    Attributes
+    ----------
+    plenty : float
+        ρ, relative to what a row adds at its own place.
+    """
+
+    def __init__(self, rows: KDTree, bandwidth: NDArray[np.float64]) -> None:
+        X = np.asarray(rows.data)
+        self.bandwidth = np.asarray(bandwidth, dtype=np.float64)
+        self._rows = rows
+        self._lower, self._upper = X.min(axis=0), X.max(axis=0)
+        period = self._upper - self._lower + _REACH * self.bandwidth
+        # Points are summed at twice the frequencies that targets are.
+        extent = np.ceil(_HIGHEST / self.bandwidth * period / (4 * np.pi)).astype(np.int64)
+        self._lattice = FrequencyLattice.for_domain(
+            self._lower, self._upper, period=period, extent=extent
+        )
+        sums = FourierStatistics.from_data(self._lattice, X, np.zeros(len(X))).point_sums
+        # In units of a row at its own place.
+        series = np.conj(sums) * np.prod(np.sqrt(2 * np.pi) * self.bandwidth / period)
+        for axis, k in enumerate(extent):
+            omega = np.arange(-2 * k, 2 * k + 1) * self._lattice.spacing[axis]
+            taper = np.exp(-((omega * self.bandwidth[axis]) ** 2) / 2)
+            series = series * taper.reshape(-1, *(1,) * (len(extent) - 1 - axis))
+        self._series = series
+        self.plenty = float(np.quantile(self._density(X), _PLENTY))
+
+    def __call__(self, X: ArrayLike) -> NDArray[np.float64]:
+        """Return z at the rows of X, (n, 1)."""
+        density = self._density(np.asarray(X, dtype=np.float64))
+        return np.clip(1 - density / self.plenty, 0.0, 1.0)[:, None]
+
+    def _density(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return other rows per volume of the box around each place.
+
+        Places beyond the box are moved to it. Where a row lies, it is taken out once.
+        """
+        own = np.asarray(self._rows.query(X)[0]) == 0
+        X = np.clip(X, self._lower, self._upper)
+        ends = [ndtr((edge - X) / self.bandwidth) for edge in (self._lower, self._upper)]
+        total = evaluate_series(self._series[None], self._lattice, X)[:, 0]
+        return (total - own) / np.prod(ends[1] - ends[0], axis=1)
+
+
+# Differences below this, relative, are rounding.
+_ROUNDING = 1e-8
+
+Covariates = Callable[[NDArray[np.float64]], ArrayLike]
+
+
+class Effects(NamedTuple):
+    """What covariates do.
+
+    Attributes
+    ----------
+    values : (q,)
+        β, in units of y for each unit of a covariate.
+    covariance : (q, q)
+    evidence_gain : float
+        ½ βᵀ Cov(β)⁻¹ β: how much larger the largest log p(y) is for them, in nats.
+    """
+
+    values: NDArray[np.float64]
+    covariance: NDArray[np.float64]
+    evidence_gain: float
+
+    @property
+    def standard_errors(self) -> NDArray[np.float64]:
+        """Of the values, (q,)."""
+        return np.sqrt(np.diag(self.covariance))
+
+
+class DriftRegressor(RegressorMixin, BaseEstimator):
+    """A GPRegressor plus effects of covariates.
+
+    Parameters
+    ----------
+    regressor : GPRegressor
+        Without the drift. Its hyperparameters are learned from y as it is.
+    drift : RowGaps or callable
+        Covariates as a function of X, (n, d) → (n, q); of several bandwidths the one of the largest
+        evidence is taken.
+
+    Attributes
+    ----------
+    effects_ : Effects
+    columns_ : (d,)
+        The columns of X that the kernel acts on, and that gaps are looked for in.
+    drift_ : callable
+        The covariates, of the bandwidth that was chosen.
+    regressor_ : GPRegressor
+        Fitted to y and the covariates as targets.
+    """
+
+    n_features_in_: int
+
+    def __init__(self, regressor: GPRegressor, drift: RowGaps | Covariates) -> None:
+        self.regressor = regressor
+        self.drift = drift
+
+    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+        """Fit to rows X (n, d) with targets y, (n,)."""
+        if not isinstance(self.regressor, GPRegressor):
+            raise InputError(f"A drift needs a GPRegressor, got {type(self.regressor).__name__}.")
+        rows = check_rows(self, X, y, sample_weight, reset=True)
+        if not rows.one_target:
+            raise InputError("A drift takes one target: y must be of shape (n,).")
+        known = rows.X.astype(np.float64)
+        kernel, features = self.regressor.kernel, self.regressor.features
+        self.columns_ = choose_model(kernel, features, known.shape[1]).columns
+        choices, columns = self._choices(known, rows.weights)
+        targets = rows.y[:, 0].astype(np.float64)
+        # In units of y, so that solutions are as accurate for one as for the other.
+        shift = columns.mean(axis=0) if self.regressor.mean is not None else 0 * columns[0]
+        spread = np.sqrt(np.mean((columns - shift) ** 2, axis=0))
+        if np.any(spread <= _ROUNDING * np.max(np.abs(columns), axis=0)):
+            raise InputError("A covariate is the same at all rows: it has no effect to be learned.")
+        scaled = (columns - shift) * (targets.std() or 1.0) / spread
+        together = np.column_stack([targets, scaled])
+        model = self._learned(X, targets, sample_weight).fit(X, together, sample_weight)
+        effects = self._effects(model, X, together, rows.weights, choices)
+        best = int(np.argmax([own.evidence_gain for own in effects]))
+        self.drift_, chosen = choices[best].covariates, choices[best].columns
+        self._scale = (targets.std() or 1.0) / spread[chosen]
+        self._shift, self._chosen = shift[chosen], chosen
+        self._scaled_effects = effects[best]
+        self.effects_ = Effects(
+            effects[best].values * self._scale,
+            effects[best].covariance * np.outer(self._scale, self._scale),
+            effects[best].evidence_gain,
+        )
+        self.regressor_ = model
+        return self
+
+    def predict(self, X: ArrayLike, return_std: bool = False, include_noise: bool = False) -> Any:
+        """Return the mean of f + βᵀz at the rows of X, and standard deviations if asked.
+
+        Parameters
+        ----------
+        include_noise : bool
+            For a new observation instead of the function itself.
+        """
+        check_is_fitted(self, "effects_")
+        both = self.regressor_.predict(X, return_std=return_std, include_noise=include_noise)
+        mean, deviation = both if return_std else (both, None)
+        z = self._covariates(self.drift_, np.asarray(X, dtype=np.float64))
+        left = (z - self._shift) * self._scale - mean[:, 1:][:, self._chosen]
+        drifted = mean[:, 0] + left @ self._scaled_effects.values
+        if deviation is None:
+            return drifted
+        added = np.einsum("nq,qr,nr->n", left, self._scaled_effects.covariance, left)
+        return drifted, np.sqrt(deviation[:, 0] ** 2 + added)
+
+    def summary(self) -> str:
+        """Return the effects, and the model without them, in a page of text."""
+        check_is_fitted(self, "effects_")
+        effects = self.effects_
+        shown = ", ".join(
+            f"{value:.4g} ± {error:.2g}"
+            for value, error in zip(effects.values, effects.standard_errors, strict=True)
+        )
+        line = f"DriftRegressor: effects {shown}; evidence {effects.evidence_gain:,.1f} nats larger"
+        if isinstance(self.drift_, GapShare):
+            bandwidth = ", ".join(f"{h:.4g}" for h in self.drift_.bandwidth)
+            line += f"\n  of the share without rows, bandwidth [{bandwidth}]"
+        return f"{line}\n{self.regressor_.summary()}"
+
+    def _choices(
+        self, X: NDArray[np.float64], weights: NDArray[np.float64] | None
+    ) -> tuple[list[_Choice], NDArray[np.float64]]:
+        """Return which covariates there are to choose from, and all of their columns."""
+        if isinstance(self.drift, RowGaps):
+            X = X[:, self.columns_]
+            shares = self.drift.of(X if weights is None else X[weights > 0])
+            choices = [_Choice(own, np.array([i])) for i, own in enumerate(shares)]
+            return choices, np.concatenate([own(X) for own in shares], axis=1)
+        columns = self._covariates(self.drift, X)
+        return [_Choice(self.drift, np.arange(columns.shape[1]))], columns
+
+    def _covariates(
+        self, covariates: GapShare | Covariates, X: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        """Return covariates at the rows of X, (n, q)."""
+        # Gaps are between places, and places are what the kernel sees.
+        X = X[:, self.columns_] if isinstance(covariates, GapShare) else X
+        values = np.asarray(covariates(X), dtype=np.float64)
+        values = values.reshape(len(values), -1) if values.ndim else values
+        if values.ndim != 2 or len(values) != len(X) or values.shape[1] == 0:
+            raise InputError(
+                f"The drift must give one row of covariates for each of {len(X)} rows of X, got "
+                f"shape {values.shape}."
+            )
+        check_finite(values, "drift")
+        return values
+
+    def _learned(
+        self, X: ArrayLike, y: NDArray[np.float64], sample_weight: ArrayLike | None
+    ) -> GPRegressor:
+        """Return a regressor to be fitted with the hyperparameters that y alone teaches."""
+        own: Any = clone(self.regressor)
+        if own.features == "auto" and own.solver == "auto":
+            # Effects need what all rows say of each other; nearest rows alone do not know.
+            own.set_params(features="lattice")
+        if own.learn or isinstance(own.kernel, str):
+            # From here on a kernel in units of y, the same for all targets.
+            own.fit(X, y, sample_weight)
+            fixed = {"kernel": own.kernel_, "noise_variance": own.noise_variance_, "learn": False}
+            own = cast(Any, clone(own)).set_params(**fixed)
+        return own
+
+    def _effects(
+        self,
+        model: GPRegressor,
+        X: ArrayLike,
+        together: NDArray[np.float64],
+        weights: NDArray[np.float64] | None,
+        choices: list[_Choice],
+    ) -> list[Effects]:
+        """Return what each choice of covariates does, the columns scaled as the targets are."""
+        posterior = model.posterior_
+        noise = posterior.noise_variance
+        if isinstance(posterior, IterativePosterior):
+            noise += posterior.residual
+        left = (together - model.predict(X)) / (noise * float(model.target_scale_[0]) ** 2)
+        if weights is not None:
+            left *= weights[:, None]
+        products = (together - model.target_offset_).T @ left
+        products = (products + products.T) / 2
+        effects = []
+        for choice in choices:
+            columns = 1 + choice.columns
+            precision = products[np.ix_(columns, columns)]
+            lengths = np.sqrt(np.maximum(np.diag(precision), 1e-300))
+            if np.linalg.eigvalsh(precision / np.outer(lengths, lengths))[0] < _ROUNDING:
+                raise InputError("Covariates say the same as each other: leave some of them out.")
+            covariance = scipy.linalg.inv(precision)
+            values = covariance @ products[columns, 0]
+            effects.append(Effects(values, covariance, 0.5 * float(values @ products[columns, 0])))
+        return effects
+
+
+class _Choice(NamedTuple):
+    """Covariates, and which of all columns are theirs."""
+
+    covariates: GapShare | Covariates
+    columns: NDArray[np.int64]

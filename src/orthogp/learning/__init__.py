@@ -1,0 +1,1 @@
+"""From sums or rows to a fitted model: stages, limits, starting values, status."""

@@ -1,0 +1,465 @@
+"""Lattice features by a dense solver: stages, growth of the feature set, and a certificate.
+
+Nothing here sees the rows. The parameters are logarithms, and since B has eigenvalues ≥ 1 no step
+can meet a NaN.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from orthogp.errors import PrecisionError
+from orthogp.features import MeanPrior
+from orthogp.features.lattice import LatticeFeatures
+from orthogp.inference.bounds import Certificate, factorise, one_pass_bound, titsias_bound
+from orthogp.inference.components import ComponentSums, lattice_posterior
+from orthogp.inference.moments import Moments
+from orthogp.inference.objective import LatticeObjective
+from orthogp.inference.parameters import pack
+from orthogp.inference.residual import sharp_upper_bound
+from orthogp.inference.threads import BlasThreads, one_thread
+from orthogp.kernels import Kernel
+from orthogp.learning.layout import Layout, Limits
+from orthogp.learning.limits import NOISE_FLOOR
+from orthogp.learning.optimise import Maximum, curvature_at, refine, search
+from orthogp.learning.problem import Fit, FitSettings, Start
+from orthogp.learning.status import Ending, describe
+from orthogp.statistics import Statistics
+from orthogp.statistics.nufft import TOLERANCE
+
+#: The most features of the first stage of a joint model.
+MOST_FIRST_FEATURES = 601
+#: The trace term, in nats, at which a certificate is expected to hold.
+ALLOWED_TRACE = 0.005
+#: The relative error that bounds are credited with: ten times the transforms' tolerance.
+ROUNDING = 10 * TOLERANCE
+#: A change of features or period that gains fewer nats than this is the last.
+SETTLED = 0.01
+
+# The most features of the first stage of an additive model.
+_MOST_FIRST_ADDITIVE = 1001
+# The most starts of an additive model, each of another shape, that are searched from.
+_CANDIDATES = 4
+# The features by which those starts are compared.
+_SCORED_FEATURES = 257
+# The features with which they are searched from.
+_BRIEF_FEATURES = 601
+# Up to this number of parameters the curvature is measured by differences, an evaluation for each.
+# Near the end that pays off: real data have another curvature than the expected one.
+_FEW_PARAMETERS = 40
+
+# How much longer lengthscales may become before the period must: generous at first, when they are
+# but guessed, and tight at the end, when every feature counts.
+HEADROOM_FIRST, HEADROOM_LAST = 1.5, 1.1
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One search at a fixed feature set: where it ended, and how."""
+
+    best: Start
+    maximum: Maximum
+    objective: LatticeObjective
+    at_limit: tuple[str, ...]
+    searched: bool = False
+
+    @property
+    def num_features(self) -> int:
+        """The number of features."""
+        return self.objective.features.num_features
+
+
+class Fitter:
+    """Fits lattice features to the statistics of standardised targets; see `fit`.
+
+    Parameters
+    ----------
+    width : (d,)
+        The extent of the rows, and of what else is to be covered, in each column.
+    layout : Layout, optional
+        The lattices of an additive model's components.
+    """
+
+    def __init__(
+        self,
+        statistics: Statistics,
+        width: NDArray[np.float64],
+        mean: MeanPrior,
+        settings: FitSettings,
+        threads: BlasThreads | None = None,
+        layout: Layout | None = None,
+    ) -> None:
+        if layout is None:
+            layout = Layout(statistics.components, width, settings.wrap_tolerance)
+        self.statistics = statistics
+        self.layout = layout
+        self.mean = mean
+        self.settings = settings
+        self._threads = BlasThreads(1) if threads is None else threads
+        self._num_evaluations = 0
+        self._noise_floor = NOISE_FLOOR
+        self._final: Stage | None = None
+
+    @property
+    def curvature(self) -> NDArray[np.float64] | None:
+        """The curvature of the bound where learning ended, if it did not end with a search."""
+        if self._final is None or self._final.searched:
+            return None
+        return self._final.maximum.curvature
+
+    def fit(self, starts: list[Start]) -> Fit:
+        """Return the fit from the best of some starting values."""
+        if not self.settings.learn:
+            return self._finish(starts[0], None)
+        return self.complete(self.begin(starts))
+
+    def begin(self, starts: list[Start]) -> Stage:
+        """Return the first stage: the best of the starting values, learned with few features."""
+        if starts[0].rows > self.statistics.count / 2:
+            return self._resumed_stage(starts[0])
+        return self._first_stage(starts, self._first_features(starts))
+
+    def complete(self, stage: Stage) -> Fit:
+        """Return the fit that a first stage leads to."""
+        target, present = self._wanted_features(stage.best), stage.num_features
+        if target > 4 * present:
+            stage = self._later_stage(stage, int(np.sqrt(target * present)))
+        stage = self._settle(stage)
+        return self._finish(stage.best, stage)
+
+    def resume(self, start: Start) -> Fit:
+        """Return the fit close to hyperparameters that are known to be good."""
+        stage = self._settle(self._resumed_stage(start))
+        return self._finish(stage.best, stage)
+
+    def certified_features(self, start: Start) -> int:
+        """Return how many features a certificate takes."""
+        return self._certified_features(start)[0]
+
+    # ------------------------------------------------------------------ stages
+
+    def _first_stage(self, starts: list[Start], num_features: int) -> Stage:
+        """Search briefly from the best starts, then fully from the best end."""
+        candidates = starts[:1]
+        if not self.layout.joint:
+            candidates = self._best_of_shapes(starts, num_features)
+        elif len(starts) > 1:
+            scores = self._scores(starts, num_features)
+            candidates = [starts[i] for i in np.argsort(scores)[::-1][:2]]
+        brief = [self._search(start, num_features, max_iterations=12) for start in candidates]
+        best = max(brief, key=lambda stage: stage.maximum.value)
+        for _ in range(4):
+            stage = self._search(best.best, num_features, max_iterations=40)
+            if stage.maximum.value <= best.maximum.value:
+                break
+            best = stage
+            # A lengthscale that met its limit may go on with a longer period.
+            limited = any(name.startswith("lengthscale") for name in stage.at_limit)
+            if not limited or self._longest(stage.objective) or self.settings.late():
+                break
+        return best
+
+    def _best_of_shapes(self, starts: list[Start], num_features: int) -> list[Start]:
+        """Search from the best start of each shape, and return where the best search ended.
+
+        With many parameters the bound has several maxima, and the scores of the starts say little
+        about which maximum is the highest.
+        """
+        scores = self._scores(starts, min(num_features, _SCORED_FEATURES))
+        by_shape: dict[int, int] = {}
+        for i in np.argsort(scores)[::-1]:
+            by_shape.setdefault(starts[i].shape, int(i))
+        chosen = [starts[i] for i in list(by_shape.values())[:_CANDIDATES]]
+        if self.settings.late():
+            return chosen[:1]
+        few = min(num_features, _BRIEF_FEATURES)
+        ends = [self._search(start, few, max_iterations=25) for start in chosen]
+        return [max(ends, key=lambda end: end.maximum.value).best]
+
+    def _resumed_stage(self, start: Start) -> Stage:
+        """Refine hyperparameters that most of these rows have taught, with all features at once.
+
+        With few features the bound has other maxima, and the way there would lose a good start.
+        """
+
+        def method(objective: LatticeObjective, vector, lower, upper) -> Maximum:
+            if self.layout.joint:
+                curvature = self._measured(objective, vector, lower, upper)
+            else:
+                curvature = objective.curvature(vector)
+            return self._refined(objective, vector, lower, upper, curvature)
+
+        return self._stage(start, self._wanted_features(start), HEADROOM_LAST, method)
+
+    def _measured(self, objective: LatticeObjective, vector, lower, upper) -> NDArray[np.float64]:
+        """Return the curvature of the bound by differences of its gradient."""
+        _, gradient = objective.value_and_gradient(vector)
+        return curvature_at(objective.value_and_gradient, vector, gradient, lower, upper)
+
+    def _first_features(self, starts: list[Start]) -> int:
+        """Return the size of the first stage, larger for a kernel whose values ask for more.
+
+        Too few features would starve the short scales in a sum of long and short.
+        """
+        few = self.layout.first_features
+        if not self.layout.joint:
+            return min(max(few, 33), _MOST_FIRST_ADDITIVE, self.settings.most_features)
+        if all(start.from_user for start in starts):
+            few = min(max(few, self._wanted_features(starts[0])), MOST_FIRST_FEATURES)
+        return min(few, self.settings.most_features)
+
+    def _scores(self, starts: list[Start], num_features: int) -> list[float]:
+        """Return the bound at each start, within its limits; −∞ where precision fails."""
+        scores, objectives = [], {}
+        for start in starts:
+            if start.shape not in objectives:
+                objective = self._objective(start, num_features, HEADROOM_FIRST)
+                objectives[start.shape] = objective, self._limits(objective, start.kernel)
+            objective, (lower, upper) = objectives[start.shape]
+            try:
+                vector = np.clip(_vector(start, objective), lower, upper)
+                scores.append(objective.value_and_gradient(vector)[0])
+            except PrecisionError:
+                scores.append(-np.inf)
+        return scores
+
+    def _search(self, start: Start, num_features: int, *, max_iterations: int) -> Stage:
+        def method(objective: LatticeObjective, *problem) -> Maximum:
+            return self._searched(objective, *problem, max_iterations=max_iterations)
+
+        stage = self._stage(start, num_features, HEADROOM_FIRST, method)
+        return replace(stage, searched=True)
+
+    def _searched(
+        self, objective: LatticeObjective, vector, lower, upper, *, max_iterations: int
+    ) -> Maximum:
+        """Return the maximum that a search finds, far from it."""
+        return search(
+            objective.value_and_gradient,
+            vector,
+            lower,
+            upper,
+            max_iterations=max_iterations,
+            out_of_time=self.settings.late,
+            curvature=None if self.layout.joint else objective.curvature(vector),
+        )
+
+    def _later_stage(self, previous: Stage, num_features: int) -> Stage:
+        """Refine at a larger feature set, from the curvature that the previous stage knew."""
+        if self.settings.late():
+            return previous
+
+        def method(objective: LatticeObjective, vector, lower, upper) -> Maximum:
+            curvature, x = previous.maximum.curvature, previous.maximum.x
+            if previous.searched and len(x) > _FEW_PARAMETERS:
+                curvature = previous.objective.curvature(x)
+            elif previous.searched:
+                # The search measured it where it began; measure it where it ended.
+                curvature = self._measured(previous.objective, x, lower, upper)
+            return self._refined(objective, vector, lower, upper, curvature)
+
+        return self._stage(previous.best, num_features, HEADROOM_LAST, method)
+
+    def _refined(self, objective: LatticeObjective, vector, lower, upper, curvature) -> Maximum:
+        """Return the maximum close to a vector, searched for only if it is not that close."""
+        late = self.settings.late
+        found = refine(
+            objective.value_and_gradient,
+            vector,
+            lower,
+            upper,
+            curvature,
+            max_iterations=12,
+            out_of_time=late,
+        )
+        if found.converged or late():
+            return found
+        if len(vector) > _FEW_PARAMETERS:
+            return self._searched(objective, found.x, lower, upper, max_iterations=25)
+        return search(
+            objective.value_and_gradient,
+            found.x,
+            lower,
+            upper,
+            max_iterations=25,
+            out_of_time=late,
+        )
+
+    def _settle(self, best: Stage) -> Stage:
+        """Refine until the period and the features chosen for the result are those it came from."""
+        for _ in range(6):
+            target = self._wanted_features(best.best)
+            stage = self._later_stage(best, target)
+            gain = stage.maximum.value - best.maximum.value
+            # More features or another period may also lose: all values bound the same quantity.
+            if gain > 0 or stage.num_features > best.num_features:
+                best = stage
+            if self.settings.late() or (gain < SETTLED and target <= best.num_features + 1):
+                break
+        return best
+
+    def _stage(self, start: Start, num_features: int, headroom: float, method) -> Stage:
+        """Maximise the bound at a fixed feature set by `method(objective, start, lower, upper)`."""
+        objective = self._objective(start, num_features, headroom)
+        vector = _vector(start, objective)
+        for _ in range(8):
+            lower, upper = self._limits(objective, start.kernel)
+            vector = np.clip(vector, lower, upper)
+            try:
+                maximum = method(objective, vector, lower, upper)
+                break
+            except PrecisionError:
+                # Rounding in the sums has reached the noise: only a larger noise variance is
+                # resolved by these data in double precision.
+                self._noise_floor *= 30
+                vector[-1] = max(vector[-1], np.log(10 * self._noise_floor))
+        else:
+            raise PrecisionError(
+                "No noise variance resolves these data in double precision: rescale the targets."
+            )
+        stage = Stage(
+            Start(objective.kernel_at(maximum.x), float(np.exp(maximum.x[-1]))),
+            maximum,
+            objective,
+            self.layout.names_at_limit(
+                objective.kernel, objective.statistics.components, maximum.x, (lower, upper)
+            ),
+        )
+        objective.release()
+        self._num_evaluations += maximum.num_evaluations
+        return stage
+
+    def _objective(self, start: Start, num_features: int, headroom: float) -> LatticeObjective:
+        statistics = self.layout.decimated(self.statistics, start.kernel, headroom)
+        features = self.layout.select(start.kernel, statistics.components, num_features, self.mean)
+        return LatticeObjective(
+            features,
+            start.kernel,
+            statistics,
+            repeats=self.settings.repeats,
+            threads=self._threads,
+        )
+
+    def _longest(self, objective: LatticeObjective) -> bool:
+        """Whether the period is the longest that the statistics offer."""
+        return self.layout.is_longest(objective.statistics.components)
+
+    def _limits(self, objective: LatticeObjective, kernel: Kernel) -> Limits:
+        """Return the limits of the parameter vector."""
+        return self.layout.limits(kernel, objective.statistics.components, self._noise_floor)
+
+    def _wanted_features(self, best: Start) -> int:
+        """Return how many features to end with."""
+        if self.settings.num_features is not None:
+            return self.settings.num_features
+        wanted, _ = self._certified_features(best)
+        return min(max(wanted, 33), self.settings.max_features)
+
+    def _certified_features(self, best: Start) -> tuple[int, int]:
+        """Return how many features a certificate takes, and how many the lattice has."""
+        components = self.layout.thinned(best.kernel, HEADROOM_LAST)
+        allowed = self._allowed_residual(best)
+        return self.layout.required_features(best.kernel, components, allowed)
+
+    def _allowed_residual(self, best: Start) -> float:
+        """Return the mass that features may leave out for a certificate."""
+        factors = self.statistics.count * self.statistics.num_targets
+        return 2 * ALLOWED_TRACE * best.noise_variance / factors
+
+    # ------------------------------------------------------------------ the end
+
+    def _finish(self, best: Start, stage: Stage | None) -> Fit:
+        """Return the fit with its bounds; double the features while the certificate asks for it."""
+        self._final = stage
+        objective = stage.objective if stage else None
+        target = objective.features.num_features if objective else self._wanted_features(best)
+        before = 0
+        while True:
+            if objective is None or objective.features.num_features < target:
+                objective = self._objective(best, target, HEADROOM_LAST if stage else 1.0)
+            moments = objective.moments(best.kernel)
+            with one_thread():
+                fit = self._certified(objective, moments, best)
+            m = objective.features.num_features
+            wanted, available = self._certified_features(best)
+            # Beyond twice the wanted number it is not the features that keep the bounds apart.
+            most = min(self.settings.most_features, available, 2 * wanted)
+            # The lattice may also have no more of them.
+            if fit.certificate.holds or m >= most - 1 or m <= before or self.settings.late():
+                return fit
+            before, target = m, min(2 * m, most)
+
+    def _ending(
+        self, objective: LatticeObjective, best: Start, certificate: Certificate, converged: bool
+    ) -> Ending:
+        wanted, available = self._certified_features(best)
+        settings = self.settings
+        return Ending(
+            certificate=certificate,
+            num_features=objective.features.num_features,
+            wanted_features=wanted,
+            available_features=available,
+            as_asked=settings.num_features is not None,
+            late=settings.late(),
+            converged=converged,
+            at_limit=self._final.at_limit if self._final else (),
+            longest_period=self._longest(objective),
+            noise_at_floor=settings.learn and best.noise_variance <= 1.01 * self._noise_floor,
+            wrap_tolerance=settings.wrap_tolerance,
+            joint=self.layout.joint,
+        )
+
+    def _certified(self, objective: LatticeObjective, moments: Moments, best: Start) -> Fit:
+        chol = factorise(moments.gram, best.noise_variance)
+        elbo = titsias_bound(moments, best.noise_variance, chol)
+        upper = sharp_upper_bound(
+            objective.features,
+            best.kernel,
+            objective.statistics,
+            moments,
+            best.noise_variance,
+            chol,
+        )
+        error = self.layout.wrap_error(best.kernel, objective.features)
+        size = float(np.sum(moments.yy)) / (2 * best.noise_variance) + abs(elbo.complexity)
+        certificate = Certificate(elbo.total, upper.total, error, ROUNDING * size)
+        converged = self._final is None or self._final.maximum.converged
+        return Fit(
+            kernel=best.kernel,
+            noise_variance=best.noise_variance,
+            features=objective.features,
+            num_features=objective.features.num_features,
+            period=self._period(objective.features),
+            elbo=elbo,
+            tightened=one_pass_bound(moments, best.noise_variance, chol),
+            upper=upper,
+            certificate=certificate,
+            status=describe(self._ending(objective, best, certificate, converged)),
+            converged=converged,
+            num_evaluations=self._num_evaluations,
+            rows=moments.rows,
+            posterior=partial(
+                lattice_posterior,
+                objective.features,
+                (best.kernel, best.noise_variance),
+                moments,
+                own_periods=self.layout.own_periods,
+                sums=() if self.layout.joint else self._averages(objective),
+            ),
+        )
+
+    def _averages(self, objective: LatticeObjective) -> tuple[ComponentSums, ...]:
+        return tuple(map(ComponentSums.of, objective.statistics.parts))
+
+    def _period(self, features: LatticeFeatures) -> Any:
+        periods = tuple(part.lattice.period for part in features.parts)
+        return periods[0] if self.layout.joint else periods
+
+
+def _vector(start: Start, objective: LatticeObjective) -> NDArray[np.float64]:
+    return np.append(pack(start.kernel, objective.slots), np.log(start.noise_variance))

@@ -1,0 +1,377 @@
+"""What the fit of a family takes and gives.
+
+Fitting any family: place the features, learn at that placement, place them again.
+
+Where hyperparameters start, how features are placed and how far parameters may go depends on what
+there is: sums on a lattice (`family_from_sums.py`), or the rows alone (`family_from_rows.py`).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from orthogp.errors import FeatureError, PrecisionError
+from orthogp.features import Features, MeanPrior, PointFeatures, SpectralFeatures
+from orthogp.features.additive import is_wrapped
+from orthogp.features.base import prior_variance
+from orthogp.features.placement import sample_box
+from orthogp.features.series import SeriesFeatures
+from orthogp.inference.bounds import (
+    Certificate,
+    factorise,
+    one_pass_bound,
+    projected_bound,
+    titsias_bound,
+    upper_bound,
+)
+from orthogp.inference.domain import Domain
+from orthogp.inference.family_posterior import FamilyPosterior
+from orthogp.inference.objective import FamilyObjective
+from orthogp.inference.parameters import learned_slots
+from orthogp.inference.residual import sharp_series_bound
+from orthogp.inference.sources import EvaluatedSource, RowSource, SeriesSource, Source
+from orthogp.inference.threads import BlasThreads, one_thread
+from orthogp.kernels import Kernel
+from orthogp.learning.climbing import Summit, climb
+from orthogp.learning.dense import ROUNDING, SETTLED
+from orthogp.learning.limits import names_at_limit
+from orthogp.learning.problem import Fit, FitSettings, Start
+from orthogp.learning.status import describe_family
+from orthogp.learning.wrapping import wrap_error
+from orthogp.statistics import FourierStatistics, FrequencyLattice
+
+
+@dataclass(frozen=True)
+class FamilyRows:
+    """The rows, for families that need them: X, standardised targets, and weights."""
+
+    X: NDArray
+    y: NDArray[np.float64]
+    weights: NDArray[np.float64] | None
+
+
+_ROUNDS, _LEARNED_ROUNDS = 3, 8
+# Placing again must gain this share of what the features lose, or it is not worth another round.
+_WORTH = 0.2
+# A trace term, in nats per row, at which the first hyperparameters are no good start.
+_MUCH = 0.1
+# Noise variances, in variances of the targets, that are tried then.
+_NOISES = tuple(np.geomspace(1e-6, 0.5, 18).tolist())
+# Dilations tried around the present one when the family learns it.
+_DILATIONS = (0.75, 0.9, 0.97, 1.03, 1.1, 1.3)
+
+# The largest number of the features' own parameters whose curvatures are measured one by one.
+_MANY_FREE = 100
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Features in place, as they were chosen and as the moments see them.
+
+    The statistics, if there are any, are those on the lattice of the features.
+    """
+
+    family: Features
+    features: Features
+    statistics: FourierStatistics | None = None
+
+
+class FamilyFitter(ABC):
+    """Fits a family to standardised targets; see `fit`.
+
+    Parameters
+    ----------
+    family : Features
+        With or without open parameters.
+    rows : FamilyRows
+        For families that are not series on a lattice.
+    extent : Domain
+        The box to cover.
+    """
+
+    def __init__(
+        self,
+        family: Features,
+        rows: FamilyRows | None,
+        extent: Domain,
+        mean: MeanPrior,
+        settings: FitSettings,
+        threads: BlasThreads | None = None,
+    ) -> None:
+        self.family = family
+        self.rows = rows
+        self.extent = extent
+        width = extent.upper - extent.lower
+        self.width = np.where(width > 0, width, 1.0)
+        self.mean = mean
+        self.settings = settings
+        self._threads = BlasThreads(1) if threads is None else threads
+        self._at_limit: tuple[str, ...] = ()
+        self._converged = True
+        self._curvature: NDArray[np.float64] | None = None
+        # The trace term of the last search's end, in nats.
+        self._lost = 0.0
+        self._num_evaluations = 0
+
+    def fit(self, starts: list[Start]) -> Fit:
+        """Return the fit from the best of some starting values."""
+        kernel = starts[0].kernel
+        self._adapted(kernel).check(kernel, len(self.width))
+        if not self.settings.learn:
+            return self._finish(self._place(starts[0].kernel), starts[0])
+        best = self._begin(starts)
+        placement = self._place(best.kernel)
+        if not self._learns(placement):
+            return self._finish(placement, best)
+        best = self._better_start(placement, best)
+        value, candidate = -np.inf, placement
+        for round_ in range(_LEARNED_ROUNDS if self.family_learns else _ROUNDS):
+            if round_ > 0:
+                # Learned dilations and points stay where learning has moved them.
+                learns = self.family_learns
+                candidate = placement if learns else self._place(best.kernel, placement)
+            placed, found, bound = self._learn(candidate, best)
+            gain = bound - value
+            if gain > 0:
+                placement, best, value = placed, found, bound
+            worth = SETTLED if self.family_learns else max(SETTLED, _WORTH * self._lost)
+            if gain < worth or self.settings.late():
+                break
+        return self._finish(placement, best)
+
+    # ------------------------------------------------------------------ what there is to learn from
+
+    @abstractmethod
+    def _adapted(self, kernel: Kernel) -> Features:
+        """Return the family as a kernel needs it."""
+
+    @abstractmethod
+    def _begin(self, starts: list[Start]) -> Start:
+        """Return the hyperparameters that learning begins with."""
+
+    @abstractmethod
+    def _place(self, kernel: Kernel, previous: Placement | None = None) -> Placement:
+        """Return the family placed for a kernel, for the first time or again."""
+
+    @abstractmethod
+    def _limits(
+        self, source: Source, kernel: Kernel, noise_floor: float
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return limits of the kernel's learned parameters and, last, of the log noise variance."""
+
+    def _names_at_limit(self, source: Source, summit: Summit) -> tuple[str, ...]:
+        """Return the kernel's parameters that ended at a limit a user should know of."""
+        return names_at_limit(source.slots, summit.maximum.x, summit.lower, summit.upper)
+
+    def _learns(self, placement: Placement) -> bool:
+        """Return whether the bound of the features says anything about hyperparameters."""
+        return self.family.learns
+
+    def _source(self, placement: Placement, kernel: Kernel) -> Source:
+        slots, repeats = learned_slots(kernel), self.settings.repeats
+        features = placement.features
+        statistics = placement.statistics
+        if isinstance(features, SeriesFeatures) and features.stationary and statistics is not None:
+            return SeriesSource(features, kernel, slots, statistics, self.mean, repeats=repeats)
+        rows = self._require_rows()
+        by_phi = isinstance(features, PointFeatures) and features.stationary
+        kind = RowSource if by_phi else EvaluatedSource
+        return kind(
+            features,  # type: ignore[arg-type]
+            kernel,
+            slots,
+            rows.X,
+            rows.y,
+            rows.weights,
+            self.mean,
+            repeats=repeats,
+        )
+
+    def _require_rows(self) -> FamilyRows:
+        if self.rows is None:
+            raise FeatureError(
+                f"{type(self.family).__name__} needs all rows at once: fit again with all of them, "
+                "or use a family on the lattice."
+            )
+        return self.rows
+
+    # ------------------------------------------------------------------ learning
+
+    def _learn(self, placement: Placement, start: Start) -> tuple[Placement, Start, float]:
+        """Return the placement, hyperparameters and bound after one search."""
+        source = self._source(placement, start.kernel)
+        objective = FamilyObjective(source, self._threads)
+        vector = objective.vector(start)
+        summit = climb(
+            objective.value_and_gradient,
+            vector,
+            lambda floor: self._all_limits(source, start.kernel, vector, floor),
+            max_iterations=40 if source.num_free == 0 else 100,
+            out_of_time=self.settings.late,
+            curvature=self._curvature if source.num_free == 0 else None,
+            alike=slice(len(vector) - 1 - source.num_free, len(vector) - 1)
+            if source.num_free > _MANY_FREE
+            else slice(0),
+        )
+        maximum = summit.maximum
+        self._at_limit = self._names_at_limit(source, summit)
+        self._converged = maximum.converged
+        self._curvature = maximum.curvature
+        self._lost = objective.trace_term
+        self._num_evaluations += maximum.num_evaluations
+        found = Start(source.kernel_at(maximum.x[:-1]), float(np.exp(maximum.x[-1])))
+        if source.num_free:
+            features = source.features_at(maximum.x[:-1])
+            placement = replace(placement, family=features, features=features)
+        if isinstance(placement.family, SpectralFeatures) and self.family_learns:
+            placement, value = self._dilate(placement, found, maximum.value)
+            return placement, found, value
+        return placement, found, maximum.value
+
+    @property
+    def family_learns(self) -> bool:
+        """Whether the family's own parameters follow the bound."""
+        return bool(getattr(self.family, "learn", False))
+
+    def _dilate(self, placement: Placement, start: Start, value: float) -> tuple[Placement, float]:
+        """Return the placement whose dilation has the best bound at fixed hyperparameters."""
+        family, statistics = placement.family, placement.statistics
+        assert isinstance(family, SpectralFeatures)
+        assert statistics is not None
+        dilation = np.asarray(family.dilation)
+        best = placement
+        for factor in _DILATIONS:
+            try:
+                other = family.dilated(factor * dilation).placed(
+                    start.kernel, *self.extent, statistics.lattice
+                )
+                candidate = replace(placement, family=other, features=other.on(statistics.lattice))
+                objective = FamilyObjective(self._source(candidate, start.kernel), self._threads)
+                bound = objective.value(objective.vector(start))
+            except (FeatureError, PrecisionError):
+                continue
+            if bound > value:
+                best, value = candidate, bound
+        return best, value
+
+    def _better_start(self, placement: Placement, start: Start) -> Start:
+        """Return hyperparameters of more noise or less signal, where the features lose a lot.
+
+        From the first values a search could end at noise alone.
+        """
+        objective = FamilyObjective(self._source(placement, start.kernel), self._threads)
+        try:
+            best, bound = start, objective.value(objective.vector(start))
+        except PrecisionError:
+            best, bound = start, -np.inf
+        if objective.trace_term < _MUCH * objective.source.count:
+            return start
+        own = start.noise_variance
+        noises = [own, *(level for level in _NOISES if level > own)]
+        for signal in (1.0, 0.2, 0.05):
+            vector = objective.vector(Start(start.kernel.scaled(signal), own))
+            for noise, value in zip(noises, objective.values(vector, noises), strict=True):
+                if value > bound:
+                    # Through the vector, which leaves fixed parameters alone.
+                    best, bound = Start(objective.source.kernel_at(vector[:-1]), noise), value
+        return best
+
+    def _all_limits(
+        self, source: Source, kernel: Kernel, vector: NDArray[np.float64], noise_floor: float
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return the limits of a vector that holds the features' own parameters too."""
+        lower, upper = self._limits(source, kernel, noise_floor)
+        size = len(lower) - 1
+        own = vector[size:-1]
+        return (
+            np.concatenate([lower[:size], own - 10.0, lower[size:]]),
+            np.concatenate([upper[:size], own + 10.0, upper[size:]]),
+        )
+
+    # ------------------------------------------------------------------ the end
+
+    def _finish(self, placement: Placement, best: Start) -> Fit:
+        source = self._source(placement, best.kernel)
+        objective = FamilyObjective(source)
+        moments = source.moments(objective.vector(best)[:-1])
+        features, noise = placement.features, best.noise_variance
+        with one_thread():
+            chol = factorise(moments.gram, noise)
+            tightened = one_pass_bound(moments, noise, chol)
+            if not features.projects:
+                elbo = upper = projected_bound(moments, noise, chol)
+            else:
+                elbo = titsias_bound(moments, noise, chol)
+                statistics = placement.statistics
+                if (
+                    isinstance(features, SeriesFeatures)
+                    and is_wrapped(features)
+                    and statistics is not None
+                ):
+                    upper = sharp_series_bound(
+                        features,
+                        best.kernel,
+                        statistics,
+                        self.mean,
+                        moments,
+                        noise,
+                        chol,
+                    )
+                else:
+                    upper = upper_bound(moments, noise, None, chol)
+        lattice = None if placement.statistics is None else placement.statistics.lattice
+        size = float(np.sum(moments.yy)) / (2 * noise) + abs(elbo.complexity)
+        certificate = Certificate(
+            elbo.total,
+            upper.total,
+            self._wrap_error(features, best.kernel),
+            ROUNDING * size,
+            quadrature_error=self._quadrature_error(placement.family, lattice, best.kernel),
+            replaces_prior=not features.projects,
+        )
+        share = moments.residual_trace / (source.count * prior_variance(best.kernel))
+        return Fit(
+            kernel=best.kernel,
+            noise_variance=noise,
+            features=features,
+            num_features=features.num_features,
+            period=features.lattice.period if isinstance(features, SeriesFeatures) else None,
+            elbo=elbo,
+            tightened=tightened,
+            upper=upper,
+            certificate=certificate,
+            status=describe_family(
+                type(self.family).__name__,
+                certificate,
+                features.num_features,
+                share,
+                self._at_limit,
+                converged=self._converged,
+                late=self.settings.late(),
+            ),
+            converged=self._converged,
+            num_evaluations=self._num_evaluations,
+            rows=moments.rows,
+            posterior=partial(
+                FamilyPosterior.from_moments, features, best.kernel, noise, self.mean, moments
+            ),
+        )
+
+    def _wrap_error(self, features: Features, kernel: Kernel) -> float:
+        if isinstance(features, SeriesFeatures) and is_wrapped(features):
+            return wrap_error(kernel, features.lattice.period, self.width)
+        return 0.0
+
+    def _quadrature_error(
+        self, family: Features, lattice: FrequencyLattice | None, kernel: Kernel
+    ) -> float:
+        if not isinstance(family, SpectralFeatures) or lattice is None:
+            return 0.0
+        points = sample_box(self.extent.lower, self.extent.upper)
+        few = points[:: max(len(points) // 33, 1)]
+        return family.quadrature_error(kernel, lattice, few)

@@ -1,0 +1,118 @@
+"""What every fit is told, and what it gives."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from orthogp.features import Features
+from orthogp.inference.bounds import Bound, Certificate
+from orthogp.inference.domain import Domain
+from orthogp.inference.parameters import Start
+from orthogp.inference.predictive import PredictivePosterior
+from orthogp.kernels import Kernel
+
+__all__ = ["MAX_FEATURES", "Fit", "FitSettings", "Start"]
+
+#: The most features that the dense solver takes by default: about a second per stage.
+MAX_FEATURES = 2000
+
+
+@dataclass(frozen=True)
+class FitSettings:
+    """How to fit.
+
+    Attributes
+    ----------
+    num_features : int or None
+        The size of the final feature set; `None` grows it until the certificate holds or
+        `max_features` is reached.
+    learn : bool
+        Whether hyperparameters are learned.
+    wrap_tolerance : float
+        The largest relative error of the wrapped prior over the data.
+    repeats : bool
+        Whether weights count rows (else they divide the noise variance).
+    deadline : float or None
+        `time.monotonic()` at which to be done.
+    solver : {"auto", "dense", "iterative"}
+        How systems in lattice features are solved.
+    max_memory : float or None
+        Bytes that the iterative solver may take.
+    columns : tuple of int or str
+        What the columns that the kernel sees are called, for sentences; by their own numbers if
+        empty.
+    """
+
+    num_features: int | None = None
+    max_features: int = MAX_FEATURES
+    learn: bool = True
+    wrap_tolerance: float = 1e-4
+    repeats: bool = True
+    deadline: float | None = None
+    solver: str = "auto"
+    max_memory: float | None = None
+    columns: tuple[int, ...] | tuple[str, ...] = ()
+
+    @property
+    def most_features(self) -> int:
+        """The largest feature set allowed."""
+        return self.max_features if self.num_features is None else self.num_features
+
+    @property
+    def seconds_left(self) -> float:
+        """The time until the deadline."""
+        return float("inf") if self.deadline is None else self.deadline - time.monotonic()
+
+    def late(self, ahead: float = 0.0) -> bool:
+        """Return whether the time is up, or not enough for so many seconds of work ahead."""
+        return self.seconds_left < ahead
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A fitted model, in the units of the statistics' targets.
+
+    Attributes
+    ----------
+    elbo, tightened, upper : Bound
+        Titsias' lower bound, that of the posterior which predicts, the tightened one, and the
+        upper bound.
+    rows : float
+        The number of Gaussian factors, as in `Moments`.
+    posterior : callable
+        Returns the posterior over a domain, for a number of threads.
+    num_features : int
+        The number of features; of rows, if these are kept.
+    features : Features or None
+        `None` if the rows are kept.
+    period : (d,), tuple of them, or None
+        The period of the prior, or of each component's prior, if it has one.
+    check : Check, optional
+        What twice as many neighbours would change, if predictions look at the nearest rows.
+    standard_errors : (p,), optional
+        Of the logarithms of the learned parameters, the noise variance's last, by a sample of
+        terms, if learning took a sample.
+    """
+
+    kernel: Kernel
+    noise_variance: float
+    elbo: Bound
+    tightened: Bound
+    upper: Bound
+    certificate: Certificate
+    status: str
+    converged: bool
+    num_evaluations: int
+    rows: float
+    posterior: Callable[[Domain, int], PredictivePosterior]
+    num_features: int
+    features: Features | None = None
+    period: Any = None
+    check: Any = None
+    standard_errors: NDArray[np.float64] | None = None

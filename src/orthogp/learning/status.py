@@ -1,0 +1,194 @@
+"""How a fit ended, in words that say what to do."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from orthogp.inference.bounds import Certificate
+
+
+class Ending(NamedTuple):
+    """All that the status sentences depend on."""
+
+    certificate: Certificate
+    num_features: int
+    #: How many features a certificate would take, and how many the lattice has.
+    wanted_features: int
+    available_features: int
+    #: Whether the user set the number of features.
+    as_asked: bool
+    late: bool
+    converged: bool
+    #: Parameters that ended at a limit.
+    at_limit: tuple[str, ...]
+    longest_period: bool
+    noise_at_floor: bool
+    wrap_tolerance: float
+    #: Whether all columns act jointly; else each name at a limit comes with its component.
+    joint: bool = True
+
+
+def describe(ending: Ending) -> str:
+    """Return one sentence for the certificate, and one for everything a user should look at."""
+    sentences = [_certificate(ending)]
+    if not ending.converged and not ending.late:
+        sentences.append(
+            "Learning stopped before it settled: the hyperparameters may still move a little."
+        )
+    if ending.joint:
+        sentences += _joint_limits(ending)
+    else:
+        sentences += describe_limits(ending.at_limit)
+    if ending.noise_at_floor:
+        sentences.append("The noise variance ended at the smallest that double precision resolves.")
+    error = ending.certificate.wrap_error
+    if ending.joint and error > 1.05 * ending.wrap_tolerance:
+        sentences.append(of_short_period(error))
+    return " ".join(sentences)
+
+
+def _joint_limits(ending: Ending) -> list[str]:
+    sentences = []
+    lengthscales = [name for name in ending.at_limit if name.startswith("lengthscale")]
+    others = [name for name in ending.at_limit if name not in lengthscales]
+    if lengthscales and ending.longest_period:
+        sentences.append(
+            f"The {' and '.join(lengthscales)} ended at the longest that the covered domain "
+            "holds: give a larger `domain` or another mean function if that matters."
+        )
+    if others:
+        sentences.append(
+            f"The {' and '.join(others)} ended at a limit: the data ask for a simpler kernel."
+        )
+    return sentences
+
+
+def of_short_period(error: float) -> str:
+    """Return what to do about a wrapped prior that differs so much from the kernel."""
+    return (
+        f"The prior's period is short for the kernel (error {error:.1e} of its variance): "
+        "give a larger `domain`."
+    )
+
+
+def describe_family(
+    name: str,
+    certificate: Certificate,
+    num_features: int,
+    left_out: float,
+    at_limit: tuple[str, ...],
+    *,
+    converged: bool,
+    late: bool,
+) -> str:
+    """Return how the fit of a family other than the lattice ended.
+
+    Parameters
+    ----------
+    left_out : float
+        The share of the prior variance that the features leave out.
+    """
+    if certificate.replaces_prior:
+        sentences = [
+            f"{name} features replace the kernel's prior by one of rank {num_features}: the bounds "
+            "hold for that prior, and nothing is certified about the kernel's."
+        ]
+    elif certificate.holds:
+        sentences = [f"The certificate holds with {num_features} features."]
+    else:
+        sentences = [
+            f"{num_features} {name} features leave out {left_out:.1e} of the prior variance and a "
+            f'gap of {certificate.gap:.3g} nats: use more, or features="auto".'
+        ]
+    if certificate.quadrature_error > 0.05:
+        sentences.append(
+            "The statistics' lattice resolves these functions of frequency roughly: they are valid "
+            f"features, but {certificate.quadrature_error:.2g} of the prior sd away from those of "
+            f"the continuum, for which about {_more_nodes(certificate)} times as many nodes are "
+            "wanted, by a larger `domain`."
+        )
+    if late:
+        sentences.append("The time ran out: raise max_seconds to go on.")
+    elif not converged:
+        sentences.append(
+            "Learning stopped before it settled: the hyperparameters may still move a little."
+        )
+    if at_limit:
+        sentences.append(f"The {' and '.join(at_limit)} ended at a limit.")
+    return " ".join(sentences)
+
+
+def _more_nodes(certificate: Certificate) -> int:
+    # The error of the midpoint rule falls with the square of the number of nodes.
+    return math.ceil(math.sqrt(certificate.quadrature_error / 0.05))
+
+
+def _certificate(ending: Ending) -> str:
+    m, gap = ending.num_features, f"{ending.certificate.gap:.3g} nats"
+    smoother = "a smoother kernel" if ending.joint else "smoother kernels"
+    if ending.certificate.holds:
+        return f"The certificate holds with {m} features."
+    if ending.as_asked:
+        return (
+            f"The {m} features asked for leave a gap of {gap}: use more, or "
+            'num_features="auto", for a certificate.'
+        )
+    if ending.late:
+        return f"The time ran out with {m} features: raise max_seconds to go on."
+    if ending.wanted_features <= m:
+        return (
+            f"{m} features leave a gap of {gap}, from frequencies beyond the statistics' lattice: "
+            f"a certificate takes {smoother}."
+        )
+    wanted, available = ending.wanted_features, ending.available_features
+    amount = f"more than {available}" if wanted > available else f"about {wanted}"
+    return (
+        f"{m} features leave a gap of {gap}: a certificate would take {amount}, by a larger "
+        f"max_features or {smoother}."
+    )
+
+
+# The most components that a sentence lists.
+_MOST_LISTED = 5
+
+
+def component_label(
+    columns: tuple[int, ...], called: tuple[int, ...] | tuple[str, ...] = ()
+) -> str:
+    """Return what a component is called, by what all columns are."""
+    own = [called[c] for c in columns] if called else list(columns)
+    if isinstance(own[0], str):
+        return " × ".join(map(str, own))
+    plural = "s" if len(own) > 1 else ""
+    return f"column{plural} {', '.join(map(str, own))}"
+
+
+def describe_limits(at_limit: tuple[str, ...]) -> list[str]:
+    """Return what parameters that ended at a limit say of their components."""
+    sentences = []
+    silent = [
+        name.removeprefix("smallest variance of ")
+        for name in at_limit
+        if name.startswith("smallest variance of ")
+    ]
+    if silent:
+        sentences.append(f"The data show no effect of {_listed(silent)}.")
+    smooth = [
+        label
+        for name in at_limit
+        if name.startswith("longest lengthscale of ")
+        and (label := name.removeprefix("longest lengthscale of ")) not in silent
+    ]
+    if smooth:
+        sentences.append(
+            f"The lengthscale of {_listed(smooth)} is the longest that the covered domain holds: "
+            "the effect is a gentle curve."
+        )
+    return sentences
+
+
+def _listed(labels: list[str]) -> str:
+    if len(labels) > _MOST_LISTED:
+        labels = [*labels[:_MOST_LISTED], f"{len(labels) - _MOST_LISTED} more"]
+    return labels[0] if len(labels) == 1 else f"{', '.join(labels[:-1])} and {labels[-1]}"

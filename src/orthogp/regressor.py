@@ -1,0 +1,531 @@
+"""GPRegressor: validation, units, and calls to the parts; no mathematics."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from orthogp.engines import Outcome, Task, fit_rows, fit_sketch
+from orthogp.errors import FitWarning, InputError, OutOfDomainWarning
+from orthogp.features import Features
+from orthogp.forgetting import check_forgotten
+from orthogp.from_files import FilesMixin
+from orthogp.inference import Domain, Functions, Gaussian
+from orthogp.kernels import Kernel
+from orthogp.kernels.sphere import Embedding
+from orthogp.learning.kept_rows import KeptRows
+from orthogp.learning.problem import MAX_FEATURES, Start
+from orthogp.model_choice import check_categories, check_latitudes, choose_model
+from orthogp.persistence import PersistenceMixin
+from orthogp.report.components import Component, parts_of
+from orthogp.report.diagnostic_results import Diagnostics
+from orthogp.report.diagnostics import diagnose
+from orthogp.report.notebook import learned_table, plot_model, with_table
+from orthogp.report.summary import summarise
+from orthogp.statistics.nufft import available_threads
+from orthogp.validation import check_inputs, check_rows, check_settings, warn_constant_columns
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+class GPRegressor(FilesMixin, PersistenceMixin, RegressorMixin, BaseEstimator):
+    """Gaussian process regression for any number of rows.
+
+    Up to 2500 rows the process is exact. Of more, one pass gives sums on a frequency lattice
+    (`FourierStatistics`; a lattice for each term of additive models), which is all that learning
+    and prediction see; where no lattice resolves what the rows show, or more than three columns
+    act jointly, each row is given its nearest. See `engine_`.
+
+    Parameters
+    ----------
+    kernel : str, Kernel or scikit-learn kernel, default "matern32"
+        A name ("rbf", "matern", "matern12", "matern32", "matern52", "rational-quadratic",
+        "quasi-periodic") starts from values read off the data, with one lengthscale per column. A
+        kernel object starts from its own values, in the units of X and y; made by `.on(columns)`,
+        it may leave columns of X unused. A name after "additive-" means one kernel on each column,
+        f(x) = Σ_j f_j(x_j); of any other name with more than three columns both that and one kernel
+        on all of them are tried. Sums such as `Matern32().on(0) + RBF().on(1, 2)` may act on any
+        number of columns, up to three in each term.
+    features : str or Features, default "auto"
+        "auto" leaves it to `solver`. A family of inducing features: "lattice", "trig", "hermite",
+        "legendre", "chebyshev", "box", "eigenfunction", "variational-fourier", "harmonic",
+        "random-fourier", "inducing-points", "exact" (no features, for up to some thousand rows),
+        or an object of `orthogp.features`; see docs/families.md. "inducing-points" and
+        "random-fourier" act on any number of columns jointly, others on up to three.
+    num_features : int or "auto"
+        "auto" takes for the lattice as many as the certificate needs, up to `max_features`, and for
+        other families a number that suits the columns.
+    mean : {"auto", None, "constant", "linear"}, default "auto"
+        The mean function; its coefficients have broad priors and are integrated out. "auto" is
+        "linear" for neighbours and features of more than three columns, "constant" elsewhere.
+    noise_variance : float, optional
+        Where learning starts; the value itself if `learn` is false.
+    learn : bool, default True
+        Whether to learn the hyperparameters.
+    domain : (lower, upper), optional
+        A box to cover besides the data, for predictions beyond them.
+    weights : {"repeats", "precisions"}, default "repeats"
+        What `sample_weight` means: w counts a row w times (scikit-learn's convention), or the row's
+        noise variance is σ²/w.
+    wrap_tolerance : float, default 1e-4
+        The largest relative error of the periodic prior over the data.
+    max_features : int
+        The largest feature set of the dense solver for "auto"; time grows with its cube.
+    solver : {"auto", "exact", "dense", "iterative", "neighbours"}, default "auto"
+        "exact" takes up to 5000 rows; "dense" up to `max_features` lattice features, with a
+        certificate; "iterative" up to millions of them; "neighbours" any number of rows and
+        columns. "auto" takes the first for up to 2500 rows, the second where it resolves the data,
+        and else what predicts hidden rows best.
+    max_seconds : float, optional
+        Stop learning after that long; with very many features, early enough for the rest to be
+        done by then, and with no more of them than that allows.
+    max_memory : float, optional
+        Bytes that the iterative solver may take: fewer give fewer features.
+    n_jobs : int, optional
+        Threads, at most one for each core at hand; all unless given, and −1 is all too.
+    random_state : int, optional
+        The default seed of `sample_y`; fitting is deterministic.
+
+    Attributes
+    ----------
+    columns_ : (d,)
+        The columns of X that the kernel acts on.
+    kernel_, noise_variance_
+        The learned model, in the units of X and y (several targets of different scale: in units of
+        `target_scale_`).
+    elbo_, upper_bound_ : float
+        Lower (Titsias) and upper bound on log p(y).
+    certificate_ : Certificate
+        What their gap implies.
+    engine_ : str
+        What the model was fitted with: "exact", "dense", "iterative", "additive", "neighbours", or
+        "features" for a family but the lattice.
+    trials_ : tuple of Trial
+        The engines that were tried, with their scores.
+    statistics_ : FourierStatistics, AdditiveStatistics or RowTotals
+        The sums of all rows seen, of y less `target_shift_`; totals if the rows are kept (exact,
+        neighbours, features of more than three columns).
+    posterior_ : Posterior
+        In standardised units: y = target_offset_ + target_scale_ · f.
+    features_ : Features or None
+        The features in place, and `num_features_` of them; `None` for exact and neighbours.
+    domain_ : Domain
+        Where predictions are the posterior's.
+    status_ : str
+        How the fit ended and what to do about it.
+    """
+
+    n_features_in_: int
+
+    def __init__(
+        self,
+        kernel: str | Kernel | Any = "matern32",
+        *,
+        features: str | Features = "auto",
+        num_features: int | Literal["auto"] = "auto",
+        mean: str | None = "auto",
+        noise_variance: float | None = None,
+        learn: bool = True,
+        domain: tuple[ArrayLike, ArrayLike] | None = None,
+        weights: str = "repeats",
+        wrap_tolerance: float = 1e-4,
+        max_features: int = MAX_FEATURES,
+        solver: str = "auto",
+        max_seconds: float | None = None,
+        max_memory: float | None = None,
+        n_jobs: int | None = None,
+        random_state: int | None = None,
+    ) -> None:
+        self.kernel = kernel
+        self.features = features
+        self.num_features = num_features
+        self.mean = mean
+        self.noise_variance = noise_variance
+        self.learn = learn
+        self.domain = domain
+        self.weights = weights
+        self.wrap_tolerance = wrap_tolerance
+        self.max_features = max_features
+        self.solver = solver
+        self.max_seconds = max_seconds
+        self.max_memory = max_memory
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+
+    # ------------------------------------------------------------------ fitting
+
+    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+        """Fit to rows X (n, d) with targets y, (n,) or (n, p).
+
+        Parameters
+        ----------
+        sample_weight : (n,), optional
+            Weights ≥ 0; see the `weights` parameter.
+        """
+        began = time.monotonic()
+        check_settings(self)
+        rows = check_rows(self, X, y, sample_weight, reset=True)
+        outcome = fit_rows(Task(self, rows, began))
+        warn_constant_columns(self, rows.used, outcome.model.columns)
+        self._adopt(outcome, None, began)
+        self._one_target = rows.one_target
+        return self
+
+    def partial_fit(
+        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
+    ) -> Self:
+        """Add rows and learn again, from the present hyperparameters; the old rows are not needed.
+
+        If anything fails the model stays as it was.
+        """
+        if not hasattr(self, "posterior_"):
+            return self.fit(X, y, sample_weight)
+        return self._update(X, y, sample_weight, sign=1)
+
+    def forget(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+        """Take out rows that were fitted before, and learn again; the inverse of `partial_fit`.
+
+        What cannot have been fitted, for all that the sums tell, is refused, and the model stays as
+        it was: rows elsewhere, with other targets or weights, or more than there are.
+        """
+        check_is_fitted(self, "posterior_")
+        return self._update(X, y, sample_weight, sign=-1)
+
+    def _update(
+        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None, *, sign: int
+    ) -> Self:
+        began = time.monotonic()
+        check_settings(self)
+        rows = check_rows(self, X, y, sample_weight, reset=False)
+        if rows.y.shape[1] != len(self.target_scale_):
+            raise InputError(
+                f"y must have {len(self.target_scale_)} columns as before, got {rows.y.shape[1]}."
+            )
+        kept = isinstance(self._sketch, KeptRows)
+        model = choose_model(self.kernel, self.features, rows.X.shape[1], joint=kept)
+        if not np.array_equal(model.columns, self.columns_):
+            raise InputError("The kernel acts on other columns than before: fit again.")
+        seen = model.see(rows)
+        sketch = self._sketch.updated(seen, sign, available_threads(self.n_jobs))
+        if sign < 0 and not kept:
+            check_forgotten(self, self._sketch, sketch, seen)
+        self._adopt(fit_sketch(self, sketch, model, self._last, began), self._last, began)
+        return self
+
+    def _adopt(self, outcome: Outcome, previous: Start | None, began: float) -> None:
+        """Take a fitted model: this one changes only when all has gone well."""
+        fit, sketch, units = outcome.fit, outcome.sketch, outcome.units
+        columns = outcome.model.columns
+        covered = sketch.covered(fit.period)
+        if outcome.model.embedding is not None:
+            # Anywhere on the sphere, in the columns of X.
+            covered = Domain(np.full(len(columns), -np.inf), np.full(len(columns), np.inf))
+        if units.constant:
+            warnings.warn(
+                "y is constant: there is nothing to learn, and the model predicts that constant.",
+                FitWarning,
+                stacklevel=3,
+            )
+        # What was found out about other rows, or by another way to read them.
+        for stale in ("diagnostics_", *(("about_",) if previous is None else ())):
+            self.__dict__.pop(stale, None)
+        self._sketch = sketch
+        self._last = Start(fit.kernel, fit.noise_variance, rows=sketch.statistics.count)
+        self.statistics_, self.target_shift_ = sketch.statistics, sketch.shift
+        self.target_offset_, self.target_scale_ = units.offset, units.scale
+        self.posterior_, self.domain_ = outcome.posterior, covered
+        self.engine_, self.trials_ = outcome.engine, outcome.trials
+        self.features_ = fit.features
+        self.period_, self.num_features_ = fit.period, fit.num_features
+        unit = variance_unit(units.scale)
+        self.columns_ = columns
+        self.kernel_ = outcome.model.as_given(fit.kernel.scaled(unit))
+        self.noise_variance_ = fit.noise_variance * unit
+        jacobian = fit.rows * float(np.sum(np.log(units.scale)))
+        self.elbo_ = fit.elbo.total - jacobian
+        self.tightened_bound_ = fit.tightened.total - jacobian
+        self.upper_bound_ = fit.upper.total - jacobian
+        self.certificate_ = fit.certificate._replace(lower=self.elbo_, upper=self.upper_bound_)
+        self.status_ = fit.status
+        total = time.monotonic() - began
+        self.timings_ = {"learn": total, "total": total}
+
+    # ------------------------------------------------------------------ prediction
+
+    def predict(
+        self,
+        X: ArrayLike,
+        return_std: bool = False,
+        return_cov: bool = False,
+        include_noise: bool = False,
+    ) -> Any:
+        """Return the mean of f at the rows of X, and standard deviations or covariances if asked.
+
+        Parameters
+        ----------
+        return_std, return_cov : bool
+            Return also the standard deviations, (n,) or (n, p), or the covariance matrix, (n, n) or
+            (n, n, p).
+        include_noise : bool
+            For a new observation instead of the function itself.
+        """
+        if return_std and return_cov:
+            raise InputError("Ask for return_std or return_cov, not for both.")
+        check_is_fitted(self, "posterior_")
+        X = self._inputs(X)
+        scale = self.target_scale_
+        if not (return_std or return_cov):
+            return self._shaped(self.posterior_.predict_mean(X) * scale + self.target_offset_)
+        prediction = self.posterior_.predict(X)
+        mean = self._shaped(prediction.mean * scale + self.target_offset_)
+        noise = self.posterior_.noise_variance if include_noise else 0.0
+        if return_std:
+            deviation = np.sqrt(prediction.variance + noise)
+            return mean, self._shaped(deviation[:, None] * scale)
+        with warnings.catch_warnings():
+            # Said once, by the mean above.
+            warnings.simplefilter("ignore", OutOfDomainWarning)
+            covariance = self.posterior_.covariance(X) + noise * np.eye(len(X))
+        return mean, self._shaped(covariance[:, :, None] * scale**2)
+
+    def sample_y(
+        self, X: ArrayLike, n_samples: int = 1, random_state: int | None = None
+    ) -> NDArray[np.float64]:
+        """Return posterior draws of f at the rows of X, (n, n_samples) or (n, p, n_samples)."""
+        check_is_fitted(self, "posterior_")
+        X = self._inputs(X)
+        seed = self.random_state if random_state is None else random_state
+        values = self._draw_functions(n_samples, seed)(X)
+        values = np.moveaxis(values, 1, -1) * self.target_scale_[:, None]
+        values = values + self.target_offset_[:, None]
+        return values[:, 0] if self._one_target else values
+
+    def draw_functions(self, n_samples: int = 1, random_state: int | None = None) -> Functions:
+        """Return posterior functions, in standardised units, to be evaluated anywhere.
+
+        They take the columns that the kernel sees.
+        """
+        check_is_fitted(self, "posterior_")
+        drawn = self._draw_functions(n_samples, random_state)
+        return drawn if self._embedding is None else lambda X: drawn(self._embedded(X))
+
+    def _draw_functions(self, n_samples: int, random_state: int | None) -> Functions:
+        state = check_random_state(random_state)
+        return self.posterior_.draw(n_samples, np.random.default_rng(state.randint(2**31)))
+
+    def predict_derivative(
+        self, X: ArrayLike, dim: int = 0
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return mean and standard deviation of ∂f/∂x_dim at the rows of X."""
+        check_is_fitted(self, "posterior_")
+        self._refuse_on_sphere("Derivatives along")
+        if dim not in self.columns_:
+            raise InputError(
+                f"dim must be a column that the kernel acts on ({self.columns_.tolist()}), "
+                f"got {dim}."
+            )
+        position = int(np.flatnonzero(self.columns_ == dim)[0])
+        return self._mean_and_std(self.posterior_.derivative(self._inputs(X), position))
+
+    def predict_integral(
+        self, lower: ArrayLike, upper: ArrayLike
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return mean and standard deviation of ∫ f over boxes [lower_n, upper_n], (n, columns)."""
+        check_is_fitted(self, "posterior_")
+        self._refuse_on_sphere("Integrals over boxes of")
+        lower = np.asarray(lower, dtype=np.float64).reshape(-1, len(self.columns_))
+        upper = np.asarray(upper, dtype=np.float64).reshape(-1, len(self.columns_))
+        volume = np.prod(upper - lower, axis=1)
+        mean, std = self._mean_and_std(self.posterior_.integral(lower, upper))
+        constant = self._shaped(volume[:, None] * self.target_offset_)
+        return mean + constant, std
+
+    def _mean_and_std(
+        self, prediction: Gaussian
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        deviation = np.sqrt(prediction.variance)[:, None] * self.target_scale_
+        return self._shaped(prediction.mean * self.target_scale_), self._shaped(deviation)
+
+    def _inputs(self, X: ArrayLike) -> NDArray:
+        """Return rows as the posterior sees them."""
+        X = check_inputs(self, X)
+        check_categories(self.kernel_, X, np.arange(X.shape[1]))
+        check_latitudes(self.kernel_, X, np.arange(X.shape[1]))
+        return self._embedded(X if len(self.columns_) == X.shape[1] else X[:, self.columns_])
+
+    @property
+    def _embedding(self) -> Embedding | None:
+        """Where points of spheres lie in space, if the kernel acts on any."""
+        renamed = {int(column): i for i, column in enumerate(self.columns_)}
+        return Embedding.of(self.kernel_.with_columns(renamed), len(self.columns_))
+
+    def _embedded(self, X: NDArray) -> NDArray:
+        """Return values of the columns that the kernel sees as the posterior sees them."""
+        embedding = self._embedding
+        return X if embedding is None else embedding.rows(X)
+
+    def _refuse_on_sphere(self, what: str) -> None:
+        if self._embedding is not None:
+            raise InputError(
+                f"{what} longitude and latitude are not to be had from a kernel on the sphere: "
+                "take differences or averages of draws (sample_y) instead."
+            )
+
+    def _shaped(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Drop the last axis, that of the targets, if y had none."""
+        return values[..., 0] if self._one_target else values
+
+    # ------------------------------------------------------------------ showing
+
+    def summary(self) -> str:
+        """Return the model, its bounds and what they guarantee, in a page of text."""
+        check_is_fitted(self, "posterior_")
+        return summarise(self)
+
+    def components(self) -> list[Component]:
+        """Return the components of an additive model, in the order of its kernel's terms."""
+        return parts_of(self).components()
+
+    def predict_component(self, index: int, X: ArrayLike, return_std: bool = False) -> Any:
+        """Return the mean of one component at the rows of X, and its standard deviation if asked.
+
+        It is centred: its average over the training rows is removed.
+
+        Parameters
+        ----------
+        index : int
+            Which of `components()`.
+        X : (n, d)
+            Rows of all columns.
+        """
+        parts = parts_of(self)
+        return parts.predict_at(index, self._inputs(X), return_std)
+
+    @property
+    def residual_share_(self) -> Any:
+        """The mean square of y less the posterior mean, relative to the variance of y."""
+        try:
+            parts = parts_of(self)
+        except InputError as error:
+            # An attribute that a model lacks must not be found by looking at all that it has.
+            raise AttributeError(str(error)) from error
+        return parts.share(parts.posterior.shares.residual)
+
+    def plot_components(
+        self,
+        path: str | Path | None = None,
+        *,
+        components: Sequence[int] | None = None,
+        target: int = 0,
+        ylabel: str = "effect on y",
+    ) -> Figure:
+        """Return a figure with a panel for each component, written to a file if a path is given.
+
+        Parameters
+        ----------
+        path : str or Path, optional
+            A name that ends in .png, .pdf or .svg.
+        components : sequence of int, optional
+            Which to draw; all unless given.
+        target : int
+            Which target, if y has several columns.
+        ylabel : str
+            What the effects are effects on, with its unit.
+        """
+        return parts_of(self).draw(path, components, target=target, ylabel=ylabel)
+
+    def plot(
+        self,
+        X: ArrayLike | None = None,
+        y: ArrayLike | None = None,
+        *,
+        target: int = 0,
+        path: str | Path | None = None,
+    ) -> Figure:
+        """Return a matplotlib figure of the fit, written to a file if a path is given.
+
+        With one input, the mean and its bands; with two, maps of mean and standard deviation, and
+        with three, the same in the middle of the third; with more, the mean along each input, the
+        others in the middle of their ranges; of an additive model, its components.
+
+        Parameters
+        ----------
+        X, y : arrays, optional
+            Rows to draw as points, with a single input; without them the figure shows what
+            `diagnostics_` know of the rows, if the model has any.
+        target : int
+            Which target, if y has several columns.
+        path : str or Path, optional
+            A name that ends in .png, .pdf or .svg.
+        """
+        return plot_model(self, X, y, target=target, path=path)
+
+    def diagnose(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        *,
+        max_rows: int = 10_000,
+        seed: int = 0,
+    ) -> Diagnostics:
+        """Return checks of the model by the rows it was fitted to, and keep them (`diagnostics_`).
+
+        Each row is predicted from all others, with the learned hyperparameters and without fitting
+        again.
+
+        Parameters
+        ----------
+        X, y, sample_weight
+            The rows that the model was fitted to, or some of them.
+        max_rows : int
+            The largest number of rows to predict; more are sampled at random.
+        seed : int
+            Of that sample.
+        """
+        self.diagnostics_ = diagnose(self, X, y, sample_weight, max_rows=max_rows, seed=seed)
+        return self.diagnostics_
+
+    def report(
+        self, path: str | Path, *, title: str | None = None, model_file: str | None = None
+    ) -> Path:
+        """Write a page about the model, one HTML file without scripts or network; return its path.
+
+        Parameters
+        ----------
+        title : str, optional
+            The page's heading; the target's name unless given.
+        model_file : str, optional
+            The file that holds the model, for the lines that show how to load it.
+        """
+        # Here, since pages need matplotlib and jinja2.
+        from orthogp.report.page import write_report
+
+        return write_report(self, path, title=title, model_file=model_file)
+
+    def _repr_html_inner(self) -> str:
+        """Return the learned model as a table above scikit-learn's display of the parameters."""
+        return learned_table(self) + super()._repr_html_inner()
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
+        return with_table(self, super()._repr_mimebundle_(**kwargs))
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
+
+
+def variance_unit(scale: NDArray[np.float64]) -> float:
+    """Return the factor from standardised to original variances, where one serves all."""
+    return float(scale[0] ** 2) if np.all(scale == scale[0]) else 1.0
