@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from PIL import Image
 from tabulate_families import LOWER, POLYNOMIALS, UPPER, shortest_lattice
 
-from orthogp import plots
 from orthogp.features import (
     Additive,
     Box,
@@ -34,6 +33,7 @@ from orthogp.features import (
 )
 from orthogp.features.series import lattice_masses, spectral_densities
 from orthogp.kernels import RBF, Kernel, Matern32
+from orthogp.report import plots
 
 Array = NDArray[np.float64]
 

@@ -8,8 +8,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
 
 from orthogp import GPClassifier, InputError, OutOfDomainWarning
-from orthogp.diagnostics import diagnose
 from orthogp.kernels import RBF, Categorical, Cyclic, Matern32
+from orthogp.report import diagnose
 from tests.storage.small_models import small_lattices
 
 NAMES = ["width", "depth", "hour", "kind", "idle"]

@@ -38,7 +38,8 @@ FURTHER_RIGHT = {
 # Packages that only one file may import.
 ONE_FILE_ONLY = {
     "finufft": "statistics/nufft.py",
-    "matplotlib": "plots.py",
+    "matplotlib": "report/plots.py",
+    "jinja2": "report/page.py",
     "dask": "files/cluster.py",
     "distributed": "files/cluster.py",
     "pyarrow": "files/arrow.py",
@@ -107,6 +108,8 @@ def test_nothing_but_the_package_and_the_command_line_needs_the_estimators() -> 
     users = {
         part_of(file)
         for file in MODULES
+        # A comparison fits models; all else in report shows one that is given.
+        if file != "report/comparison.py"
         if any(name.startswith("orthogp.regressor") for name in imports(file))
     }
     assert not users & {*ALLOWED, "validation", "report"}

@@ -4,10 +4,8 @@ import numpy as np
 import pytest
 
 from orthogp import GPRegressor
-from orthogp.diagnostics import diagnose
 from orthogp.errors import FeatureError, KernelError
 from orthogp.features import InducingPoints, MeanPrior, RandomFourier, TwoBlock
-from orthogp.html_report import write_report
 from orthogp.inference.objective import FamilyObjective
 from orthogp.inference.parameters import learned_slots
 from orthogp.inference.sources import RowSource
@@ -266,13 +264,13 @@ def test_categories_have_points_at_their_codes() -> None:
     np.testing.assert_array_equal(codes, np.round(codes))
 
 
-def test_the_report_shows_slices_with_further_columns_in_the_middle(tmp_path) -> None:
+def test_the_report_shows_each_column_with_the_others_in_the_middle(tmp_path) -> None:
     X, y = make_data(80, 5)
     model = GPRegressor("rbf", features="inducing-points", num_features=20).fit(X, y)
-    diagnose(model, X, y)
-    write_report(model, tmp_path / "report.html")
+    model.diagnose(X, y)
+    model.report(tmp_path / "report.html")
     page = (tmp_path / "report.html").read_text("utf-8")
-    assert "further inputs in the middle of their ranges" in page
+    assert "all other inputs in the middle of their ranges" in page
     model.plot(path=tmp_path / "fit.png")
     # Columns that do not matter have the longest lengthscales, and nobody is warned of them.
     assert "limit" not in model.status_

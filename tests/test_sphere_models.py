@@ -14,10 +14,10 @@ from orthogp import (
     StochasticGPRegressor,
     tune_for_gaps,
 )
-from orthogp.diagnostics import diagnose
 from orthogp.features import InducingPoints
 from orthogp.kernels import RBF, Matern32
 from orthogp.kernels.base import EARTH_RADIUS
+from orthogp.report import diagnose
 
 KERNEL = Matern32(1.0, 2000.0).on_sphere(0, 1)
 KNOWN = {"noise_variance": 0.01, "learn": False}

@@ -19,8 +19,8 @@ import numpy as np
 from scipy.special import erf
 
 from orthogp import GPRegressor
-from orthogp.comparison import compare_families
 from orthogp.features import SpectralFeatures
+from orthogp.report import compare_families
 
 
 class Bell(SpectralFeatures):

@@ -9,8 +9,8 @@ import numpy as np
 from sklearn.datasets import make_friedman1
 
 from orthogp import GPRegressor
-from orthogp.diagnostics import diagnose
 from orthogp.kernels import RBF, Matern32
+from orthogp.report import diagnose
 
 rng = np.random.default_rng(0)
 

@@ -10,8 +10,7 @@
 import numpy as np
 
 from orthogp import GPRegressor
-from orthogp.diagnostics import diagnose
-from orthogp.html_report import write_report
+from orthogp.report import diagnose, write_report
 
 rng = np.random.default_rng(0)
 

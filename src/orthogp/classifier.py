@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple, Self
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -14,14 +15,11 @@ from sklearn.utils import column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
-from orthogp.class_components import ClassComponentsMixin
 from orthogp.classification.batches import START_ROWS, BatchFit, fit_batches
 from orthogp.classification.fitting import LogisticFit
 from orthogp.classification.from_labels import learn_labels
 from orthogp.classification.logistic import mean_log_odds, mean_logistic
 from orthogp.classification.sites import LabelledRows, LogisticSites, PolyaGammaSites
-from orthogp.classifier_report import summarise_classifier
-from orthogp.display import DisplayMixin
 from orthogp.errors import InputError, KernelError, OutOfDomainWarning, check_finite
 from orthogp.inference import Domain
 from orthogp.inference.threads import one_thread
@@ -30,6 +28,11 @@ from orthogp.learning.problem import FitSettings
 from orthogp.learning.sketch import Rows
 from orthogp.model_choice import Model, begin_sketch, called, check_categories, choose_model
 from orthogp.persistence import PersistenceMixin
+from orthogp.report.components import Component, class_parts, effect_on_odds
+from orthogp.report.diagnostic_results import Diagnostics
+from orthogp.report.diagnostics import diagnose
+from orthogp.report.notebook import learned_table, plot_model, with_table
+from orthogp.report.summary import summarise_classifier
 from orthogp.statistics.nufft import available_threads
 from orthogp.stochastic.training import TrainingSettings
 from orthogp.validation import (
@@ -39,6 +42,9 @@ from orthogp.validation import (
     check_settings,
     warn_constant_columns,
 )
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _INFERENCE = ("variational", "polya-gamma", "minibatch")
 
@@ -55,9 +61,7 @@ class _Fitted(NamedTuple):
     extent: Domain
 
 
-class GPClassifier(
-    ClassComponentsMixin, PersistenceMixin, DisplayMixin, ClassifierMixin, BaseEstimator
-):
+class GPClassifier(PersistenceMixin, ClassifierMixin, BaseEstimator):
     """Gaussian process classification for any number of rows.
 
     The latent function f has a Gaussian process prior and p(y = 1) = 1/(1 + e^{−f}). One to three
@@ -275,6 +279,8 @@ class GPClassifier(
         threads, names = available_threads(self.n_jobs), dict(enumerate(columns.tolist()))
         with one_thread():
             self._posteriors = [own.fit.posterior(self.domain_, threads) for own in fits]
+        # Checks of other rows.
+        self.__dict__.pop("diagnostics_", None)
         self._extent = fits[0].extent
         self.columns_ = columns
         self.posterior_ = _one_or_all(self._posteriors)
@@ -322,11 +328,6 @@ class GPClassifier(
             mean, variance = mean[:, 0], variance[:, 0]
         return (mean, np.sqrt(variance)) if return_std else mean
 
-    def summary(self) -> str:
-        """Return the model and its bound in a page of text."""
-        check_is_fitted(self, "posterior_")
-        return summarise_classifier(self)
-
     def _probabilities(self, X: NDArray) -> NDArray[np.float64]:
         """Return the probability of each label at rows of the columns that the kernel sees."""
         mean, variance = self._latent(X)
@@ -351,6 +352,139 @@ class GPClassifier(
         X = X if len(self.columns_) == X.shape[1] else X[:, self.columns_]
         check_categories(self._posteriors[0].kernel, X, self.columns_)
         return X
+
+    # ------------------------------------------------------------------ showing
+
+    def summary(self) -> str:
+        """Return the model and its bound in a page of text."""
+        check_is_fitted(self, "posterior_")
+        return summarise_classifier(self)
+
+    def components(self, label: Any = None) -> list[Component]:
+        """Return the components of f, the log odds of a class, in the order of the kernel's terms.
+
+        Parameters
+        ----------
+        label : optional
+            The class whose log odds they add up to: with more than two classes, which.
+        """
+        return class_parts(self, label).components()
+
+    def predict_component(
+        self, index: int, X: ArrayLike, return_std: bool = False, label: Any = None
+    ) -> Any:
+        """Return the mean of one component at the rows of X, and its standard deviation if asked.
+
+        It is centred: its average over the training rows is removed.
+
+        Parameters
+        ----------
+        index : int
+            Which of `components()`.
+        X : (n, d)
+            Rows of all columns.
+        label : optional
+            With more than two classes, which.
+        """
+        parts = class_parts(self, label)
+        return parts.predict_at(index, self._inputs(X), return_std)
+
+    def plot_components(
+        self,
+        path: str | Path | None = None,
+        *,
+        components: Sequence[int] | None = None,
+        label: Any = None,
+        ylabel: str | None = None,
+    ) -> Figure:
+        """Return a figure with a panel for each component, written to a file if a path is given.
+
+        Parameters
+        ----------
+        path : str or Path, optional
+            A name that ends in .png, .pdf or .svg.
+        components : sequence of int, optional
+            Which to draw; all unless given.
+        label : optional
+            With more than two classes, which.
+        ylabel : str, optional
+            What the effects are effects on; the log odds of the class unless given.
+        """
+        parts = class_parts(self, label)
+        effect = effect_on_odds(self.classes_[1] if label is None else label)
+        return parts.draw(path, components, ylabel=effect if ylabel is None else ylabel)
+
+    def plot(
+        self,
+        X: ArrayLike | None = None,
+        y: ArrayLike | None = None,
+        *,
+        target: int = 0,
+        path: str | Path | None = None,
+    ) -> Figure:
+        """Return a matplotlib figure of the fit, written to a file if a path is given.
+
+        With one input, the probabilities of the classes; with two, maps of them, and with three,
+        the same in the middle of the third; of an additive model, the components of the log odds
+        of one class.
+
+        Parameters
+        ----------
+        X, y, target
+            As for `GPRegressor`; a classifier takes none of them.
+        path : str or Path, optional
+            A name that ends in .png, .pdf or .svg.
+        """
+        return plot_model(self, X, y, target=target, path=path)
+
+    def diagnose(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        *,
+        max_rows: int = 10_000,
+        seed: int = 0,
+    ) -> Diagnostics:
+        """Return checks of the model by the rows it was fitted to, and keep them (`diagnostics_`).
+
+        The probabilities are compared with the labels in sample, not held out.
+
+        Parameters
+        ----------
+        X, y, sample_weight
+            The rows that the model was fitted to, or some of them.
+        max_rows : int
+            The largest number of rows to predict; more are sampled at random.
+        seed : int
+            Of that sample.
+        """
+        self.diagnostics_ = diagnose(self, X, y, sample_weight, max_rows=max_rows, seed=seed)
+        return self.diagnostics_
+
+    def report(
+        self, path: str | Path, *, title: str | None = None, model_file: str | None = None
+    ) -> Path:
+        """Write a page about the model, one HTML file without scripts or network; return its path.
+
+        Parameters
+        ----------
+        title : str, optional
+            The page's heading; the target's name unless given.
+        model_file : str, optional
+            The file that holds the model, for the lines that show how to load it.
+        """
+        # Here, since pages need matplotlib and jinja2.
+        from orthogp.report.page import write_report
+
+        return write_report(self, path, title=title, model_file=model_file)
+
+    def _repr_html_inner(self) -> str:
+        """Return the learned model as a table above scikit-learn's display of the parameters."""
+        return learned_table(self) + super()._repr_html_inner()
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
+        return with_table(self, super()._repr_mimebundle_(**kwargs))
 
 
 def _check_labels(y: Any) -> tuple[NDArray, NDArray[np.float64]]:

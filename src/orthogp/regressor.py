@@ -6,7 +6,8 @@ import time
 import warnings
 from collections.abc import Sequence
 from os import PathLike
-from typing import Any, Literal, Self
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -14,8 +15,6 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from orthogp.component_models import ComponentsMixin
-from orthogp.display import DisplayMixin
 from orthogp.engines import Outcome, Task, fit_rows, fit_sketch
 from orthogp.errors import FitWarning, InputError, OutOfDomainWarning
 from orthogp.features import Features
@@ -29,12 +28,19 @@ from orthogp.learning.problem import MAX_FEATURES, Start
 from orthogp.learning.sketch import Sketch
 from orthogp.model_choice import check_categories, check_latitudes, choose_model
 from orthogp.persistence import PersistenceMixin
-from orthogp.report import summarise
+from orthogp.report.components import Component, parts_of
+from orthogp.report.diagnostic_results import Diagnostics
+from orthogp.report.diagnostics import diagnose
+from orthogp.report.notebook import learned_table, plot_model, with_table
+from orthogp.report.summary import summarise
 from orthogp.statistics.nufft import available_threads
 from orthogp.validation import check_inputs, check_rows, check_settings, warn_constant_columns
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
-class GPRegressor(ComponentsMixin, PersistenceMixin, DisplayMixin, RegressorMixin, BaseEstimator):
+
+class GPRegressor(PersistenceMixin, RegressorMixin, BaseEstimator):
     """Gaussian process regression for any number of rows.
 
     Up to 2500 rows the process is exact. Of more, one pass gives sums on a frequency lattice
@@ -400,11 +406,6 @@ class GPRegressor(ComponentsMixin, PersistenceMixin, DisplayMixin, RegressorMixi
         constant = self._shaped(volume[:, None] * self.target_offset_)
         return mean + constant, std
 
-    def summary(self) -> str:
-        """Return the model, its bounds and what they guarantee, in a page of text."""
-        check_is_fitted(self, "posterior_")
-        return summarise(self)
-
     def _mean_and_std(
         self, prediction: Gaussian
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -439,6 +440,141 @@ class GPRegressor(ComponentsMixin, PersistenceMixin, DisplayMixin, RegressorMixi
     def _shaped(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """Drop the last axis, that of the targets, if y had none."""
         return values[..., 0] if self._one_target else values
+
+    # ------------------------------------------------------------------ showing
+
+    def summary(self) -> str:
+        """Return the model, its bounds and what they guarantee, in a page of text."""
+        check_is_fitted(self, "posterior_")
+        return summarise(self)
+
+    def components(self) -> list[Component]:
+        """Return the components of an additive model, in the order of its kernel's terms."""
+        return parts_of(self).components()
+
+    def predict_component(self, index: int, X: ArrayLike, return_std: bool = False) -> Any:
+        """Return the mean of one component at the rows of X, and its standard deviation if asked.
+
+        It is centred: its average over the training rows is removed.
+
+        Parameters
+        ----------
+        index : int
+            Which of `components()`.
+        X : (n, d)
+            Rows of all columns.
+        """
+        parts = parts_of(self)
+        return parts.predict_at(index, self._inputs(X), return_std)
+
+    @property
+    def residual_share_(self) -> Any:
+        """The mean square of y less the posterior mean, relative to the variance of y."""
+        try:
+            parts = parts_of(self)
+        except InputError as error:
+            # An attribute that a model lacks must not be found by looking at all that it has.
+            raise AttributeError(str(error)) from error
+        return parts.share(parts.posterior.shares.residual)
+
+    def plot_components(
+        self,
+        path: str | Path | None = None,
+        *,
+        components: Sequence[int] | None = None,
+        target: int = 0,
+        ylabel: str = "effect on y",
+    ) -> Figure:
+        """Return a figure with a panel for each component, written to a file if a path is given.
+
+        Parameters
+        ----------
+        path : str or Path, optional
+            A name that ends in .png, .pdf or .svg.
+        components : sequence of int, optional
+            Which to draw; all unless given.
+        target : int
+            Which target, if y has several columns.
+        ylabel : str
+            What the effects are effects on, with its unit.
+        """
+        return parts_of(self).draw(path, components, target=target, ylabel=ylabel)
+
+    def plot(
+        self,
+        X: ArrayLike | None = None,
+        y: ArrayLike | None = None,
+        *,
+        target: int = 0,
+        path: str | Path | None = None,
+    ) -> Figure:
+        """Return a matplotlib figure of the fit, written to a file if a path is given.
+
+        With one input, the mean and its bands; with two, maps of mean and standard deviation, and
+        with three, the same in the middle of the third; with more, the mean along each input, the
+        others in the middle of their ranges; of an additive model, its components.
+
+        Parameters
+        ----------
+        X, y : arrays, optional
+            Rows to draw as points, with a single input; without them the figure shows what
+            `diagnostics_` know of the rows, if the model has any.
+        target : int
+            Which target, if y has several columns.
+        path : str or Path, optional
+            A name that ends in .png, .pdf or .svg.
+        """
+        return plot_model(self, X, y, target=target, path=path)
+
+    def diagnose(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        *,
+        max_rows: int = 10_000,
+        seed: int = 0,
+    ) -> Diagnostics:
+        """Return checks of the model by the rows it was fitted to, and keep them (`diagnostics_`).
+
+        Each row is predicted from all others, with the learned hyperparameters and without fitting
+        again.
+
+        Parameters
+        ----------
+        X, y, sample_weight
+            The rows that the model was fitted to, or some of them.
+        max_rows : int
+            The largest number of rows to predict; more are sampled at random.
+        seed : int
+            Of that sample.
+        """
+        self.diagnostics_ = diagnose(self, X, y, sample_weight, max_rows=max_rows, seed=seed)
+        return self.diagnostics_
+
+    def report(
+        self, path: str | Path, *, title: str | None = None, model_file: str | None = None
+    ) -> Path:
+        """Write a page about the model, one HTML file without scripts or network; return its path.
+
+        Parameters
+        ----------
+        title : str, optional
+            The page's heading; the target's name unless given.
+        model_file : str, optional
+            The file that holds the model, for the lines that show how to load it.
+        """
+        # Here, since pages need matplotlib and jinja2.
+        from orthogp.report.page import write_report
+
+        return write_report(self, path, title=title, model_file=model_file)
+
+    def _repr_html_inner(self) -> str:
+        """Return the learned model as a table above scikit-learn's display of the parameters."""
+        return learned_table(self) + super()._repr_html_inner()
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
+        return with_table(self, super()._repr_mimebundle_(**kwargs))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

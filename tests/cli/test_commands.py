@@ -13,9 +13,9 @@ from click.testing import CliRunner, Result
 
 import orthogp
 from orthogp.cli import main
-from orthogp.comparison import EXACT_ROWS, FAMILIES, NUM_FEATURES
 from orthogp.features import FEATURE_NAMES
 from orthogp.kernels import KERNEL_NAMES
+from orthogp.report.comparison import EXACT_ROWS, FAMILIES, NUM_FEATURES
 
 
 def run(*arguments: str) -> Result:

@@ -11,7 +11,7 @@ from matplotlib.image import imread
 from orthogp import GPRegressor
 from orthogp.cli import main
 from orthogp.cli.demo import LENGTHSCALE, NOISE_SD, Score, co2_kernel, draw_matern32, load_co2
-from orthogp.plots import Band
+from orthogp.report.plots import Band
 
 
 @pytest.fixture(scope="module")

@@ -249,7 +249,7 @@ def test_names_of_columns_and_notes_come_back(made, tmp_path):
 
 
 def test_diagnostics_come_back(made, tmp_path):
-    diagnostics = pytest.importorskip("orthogp.diagnostics")
+    diagnostics = pytest.importorskip("orthogp.report")
     model = made("regressor")
     X, y = rows()
     model.diagnostics_ = diagnostics.diagnose(model, X, y)

@@ -135,9 +135,9 @@ def compare(
     file, a folder of such, or - for CSV from standard input; rows that lack a value are left out.
     """
     from orthogp.cli.outputs import check_output
-    from orthogp.comparison import FAMILIES, compare_families
     from orthogp.files.source import read_table, standard_input_as_file
-    from orthogp.plots import check_format
+    from orthogp.report.comparison import FAMILIES, compare_families
+    from orthogp.report.plots import check_format
 
     if output.out is not None:
         check_format(output.out)

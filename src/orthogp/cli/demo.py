@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from orthogp import GPRegressor
     from orthogp.kernels import Kernel
-    from orthogp.plots import Band, Figure
+    from orthogp.report.plots import Band, Figure
 
 #: The year in which the forecast of part one ends.
 FORECAST_END = 2014.0
@@ -192,7 +192,7 @@ def show_co2(path: Path, write: Write) -> Path:
 
 def _observations(model: GPRegressor, X: NDArray[np.float64]) -> Band:
     """Return the band of new observations at the rows of X."""
-    from orthogp.plots import Band
+    from orthogp.report.plots import Band
 
     return Band(X[:, 0], *model.predict(X, return_std=True, include_noise=True))
 
@@ -227,7 +227,7 @@ def show_many_rows(path: Path, num_rows: int, seed: int, write: Write) -> Path:
     import numpy as np
 
     from orthogp import GPRegressor, plots
-    from orthogp.plots import Band
+    from orthogp.report.plots import Band
 
     rng = np.random.default_rng(seed)
     truth = draw_matern32(LENGTHSCALE, rng)
@@ -273,7 +273,7 @@ def _paragraph(write: Write, text: str) -> None:
 
 
 def _save(figure: Figure, path: Path, write: Write) -> Path:
-    from orthogp import plots
+    from orthogp.report import plots
 
     plots.save(figure, path)
     write(f"Plot: {path}")

@@ -216,10 +216,10 @@ def _from_rows(
     summing: Summing,
     checkpoint: str | None,
 ) -> None:
-    from orthogp.diagnostics import diagnose
     from orthogp.errors import OrthogpError
     from orthogp.files.fitting import fit_source
     from orthogp.files.source import open_source, standard_input_as_file
+    from orthogp.report import diagnose
 
     reading: dict[str, Any] = {
         "memory": rows.memory,

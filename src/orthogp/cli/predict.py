@@ -67,7 +67,7 @@ def predict(
     from orthogp.cli.outputs import check_output
     from orthogp.files.source import open_source, standard_input_as_file
     from orthogp.files.writing import check_table_name, table_writer
-    from orthogp.labels import describe_domain
+    from orthogp.report.names import describe_domain
 
     out = output.out
     check_table_name(out)

@@ -33,7 +33,7 @@ def report(model: str, out: str | None, force: bool, as_json: bool, quiet: bool)
         if out is None:
             console.result(fitted.summary(), {"model": model, "summary": fitted.summary()})
             return
-        from orthogp.html_report import write_report
+        from orthogp.report import write_report
 
         name = None if model == "-" else Path(model).name
         write_out(out, lambda file: write_report(fitted, file, model_file=name))

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from orthogp import plots
 from orthogp.errors import InputError
+from orthogp.report import plots
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -47,7 +47,8 @@ class StochasticGPRegressor(PersistenceMixin, RegressorMixin, BaseEstimator):
 
     `GPRegressor` solves the same problem from one pass over the rows, without noise, and is the
     better choice where it serves. This one shows the paper's method, keeps to a memory that does
-    not depend on the number of rows, and is what other likelihoods build on.
+    not depend on the number of rows, and is what other likelihoods build on. It has no figures, no
+    checks and no report page: `status_` and `history_` say how training went.
 
     Parameters
     ----------

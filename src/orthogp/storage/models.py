@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from orthogp.diagnostics.results import Diagnostics
 from orthogp.engines import ENGINES, Trial
 from orthogp.errors import FileError
 from orthogp.exact.process import ExactPosterior
@@ -27,6 +26,7 @@ from orthogp.kernels.sphere import Embedding
 from orthogp.learning.problem import Start
 from orthogp.learning.sketch import Units
 from orthogp.neighbours.posterior import NeighbourPosterior
+from orthogp.report.diagnostic_results import Diagnostics
 from orthogp.statistics.nufft import available_threads
 from orthogp.stochastic.training import Progress
 from orthogp.storage.container import File, read_file, write_file

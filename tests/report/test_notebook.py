@@ -9,10 +9,10 @@ import sklearn
 from sklearn.exceptions import NotFittedError
 
 from orthogp import GPClassifier, GPRegressor, InputError
-from orthogp.diagnostics import diagnose
 from orthogp.kernels import RBF
+from orthogp.report import diagnose
 from tests.oracles import Array
-from tests.test_html_report import fit_additive, fit_classifier, fit_curve, fit_field
+from tests.report.test_page import fit_additive, fit_classifier, fit_curve, fit_field, fit_many
 
 
 def test_a_curve_has_mean_bands_and_the_rows_given() -> None:
@@ -56,6 +56,19 @@ def test_three_inputs_are_cut_in_the_middle_of_the_third() -> None:
     figure = model.plot()
     middle = (X[:, 2].min() + X[:, 2].max()) / 2
     assert f"= {middle:.4g}" in figure.axes[0].get_title(loc="left")
+
+
+def test_many_inputs_are_shown_one_by_one_the_others_in_the_middle() -> None:
+    model, X, _ = fit_many()
+    panels = model.plot().axes
+    assert [axes.get_xlabel() for axes in panels if axes.get_visible()] == [
+        f"x{i}" for i in range(5)
+    ]
+    line = panels[3].get_lines()[0]
+    x = np.asarray(line.get_xdata(), dtype=float)
+    at = np.tile((X.min(axis=0) + X.max(axis=0)) / 2, (len(x), 1))
+    at[:, 3] = x
+    np.testing.assert_allclose(line.get_ydata(), model.predict(at))
 
 
 def test_an_additive_model_shows_its_components() -> None:

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from orthogp.component_report import describe_components
 from orthogp.features import resolve_features
 from orthogp.inference.components import AdditivePosterior
 from orthogp.inference.domain import show
-from orthogp.kernels import Kernel, Product
+from orthogp.kernels import Categorical, Cyclic, Kernel, Product
+from orthogp.kernels.additive import ADDITIVE_PREFIX
 from orthogp.kernels.base import EARTH_RADIUS
 from orthogp.kernels.sphere import Sphere
 from orthogp.neighbours.posterior import NeighbourPosterior
 
-# Bounds on log p(y) that are further apart, in nats per row, say nothing.
-_WIDE = 1.0
-
 if TYPE_CHECKING:
+    from orthogp.classifier import GPClassifier
     from orthogp.regressor import GPRegressor
+    from orthogp.report.components import Component
+
+# The distance of the bounds on log p(y), in nats per row, from which on they are not printed.
+_WIDE = 1.0
+# The sum of all shares of the variance above which the summary says that components cancel.
+_CANCELLING = 1.2
 
 
 def summarise(model: GPRegressor) -> str:
@@ -33,11 +38,11 @@ def summarise(model: GPRegressor) -> str:
         lines[0] += f", {len(model.target_scale_)} targets"
     additive = isinstance(model.posterior_, AdditivePosterior)
     if additive:
-        lines += describe_components(model)
+        lines += _components(model)
     for i, (primitive, dims) in enumerate(() if additive else model.kernel_.primitives()):
         sign = "×" if isinstance(model.kernel_, Product) else "+"
         label = "kernel" if i == 0 else f"     {sign}"
-        lines.append(f"  {label:<12} {_describe(primitive, dims)}")
+        lines.append(f"  {label:<12} {_term(primitive, dims)}")
     noise_sd = float(np.sqrt(model.noise_variance_))
     lines.append(f"  {'noise':<12} variance {model.noise_variance_:.4g} (sd {noise_sd:.4g})")
     if several and not np.all(model.target_scale_ == model.target_scale_[0]):
@@ -69,6 +74,46 @@ def summarise(model: GPRegressor) -> str:
     lines.append(f"  {'status':<12} {model.status_}")
     lines.append(f"  {'seconds':<12} {model.timings_['total']:.2f}")
     return "\n".join(lines)
+
+
+def summarise_classifier(model: GPClassifier) -> str:
+    """Return kernels, features, bound and timings as text."""
+    batches = model.inference == "minibatch"
+    fate = "learned" if batches else "integrated out"
+    columns = f"{model.n_features_in_} input column{'s' if model.n_features_in_ > 1 else ''}"
+    lines = [
+        f"GPClassifier: {model.num_rows_:,} rows, {columns}, {len(model.classes_)} classes",
+        f"  {'mean':<12} {'none' if model.mean is None else f'{model.mean}, {fate}'}",
+    ]
+    additive = isinstance(model._posteriors[0], AdditivePosterior)
+    if additive:
+        lines += _choice(model.kernel)
+    labels, parts = model.classes_, (model.kernel_, model.posterior_, model.status_)
+    if len(labels) == 2:
+        labels, parts = labels[1:], tuple((part,) for part in parts)
+    for label, kernel, posterior, status in zip(labels, *parts, strict=True):
+        share = posterior.residual / posterior.prior_variance
+        features = posterior.features.num_features
+        lattices = f", {len(posterior.features.parts)} lattices" if additive else ""
+        lines.append(f"  {'class':<12} {label}")
+        if additive:
+            lines += _shares(model.components(label))
+        else:
+            lines.append(f"  {'kernel':<12} {kernel}")
+        lines += [
+            f"  {'features':<12} M = {features}{lattices}, leaving out {share:.1e} of the prior "
+            "variance",
+            f"  {'status':<12} {status}",
+        ]
+    return "\n".join(
+        [
+            *lines,
+            f"  {'covers':<12} {show(model.domain_)}",
+            f"  {'log p(y)':<12} at least {model.elbo_:,.3f} ({'estimated ' * batches}elbo)",
+            f"  {'seconds':<12} {model.timings_['total']:.2f}, in {model.num_passes_} passes over "
+            "the rows",
+        ]
+    )
 
 
 def guarantee(model: GPRegressor) -> str:
@@ -141,7 +186,62 @@ def describe_evidence(model: GPRegressor) -> str:
     )
 
 
-def _describe(primitive: Kernel, dims: tuple[int, ...] | None) -> str:
+def _components(model: GPRegressor) -> list[str]:
+    """Return a line for each component of an additive model, and one for what they leave."""
+    components = model.components()
+    residual = float(np.mean(model.residual_share_))
+    chosen = len(model.trials_) > 1
+    return [*_choice(model.kernel, chosen), *_shares(components, residual)]
+
+
+def _choice(kernel: Any, chosen: bool = False) -> list[str]:
+    """Return a line on what a kernel's name stands for, if it was given by name.
+
+    `chosen` says that a model of all columns jointly was tried as well.
+    """
+    if not isinstance(kernel, str):
+        return []
+    name = kernel.removeprefix(ADDITIVE_PREFIX)
+    why = "" if chosen or name != kernel else ": more than three cannot act jointly on a lattice"
+    return [f"  {'model':<12} additive, one {name} kernel on each column{why}"]
+
+
+def _shares(components: Sequence[Component], residual: float | None = None) -> list[str]:
+    """Return a line for each component, and one for the share that they leave, if any is known."""
+    lines = []
+    width = max(len(component.name) for component in components)
+    for i, component in enumerate(components):
+        label = "components" if i == 0 else ""
+        share = float(np.mean(component.share))
+        lines.append(
+            f"  {label:<12} {component.name:<{width}} {100 * share:6.2f} % of the variance  "
+            f"{_kernel(component.kernel)}"
+        )
+    if residual is not None:
+        lines.append(f"  {'':<12} {'residual':<{width}} {100 * residual:6.2f} %")
+    shares = (residual or 0.0) + sum(float(np.mean(component.share)) for component in components)
+    if shares > _CANCELLING:
+        lines.append(
+            f"  {'':<12} more than 100 % in all: components of columns that go together cancel in "
+            "part"
+        )
+    return lines
+
+
+def _kernel(kernel: Kernel) -> str:
+    parts = []
+    for primitive, _ in kernel.primitives():
+        name, own = primitive.label, dict(primitive.parameters())
+        shown = [f"{label} {_number(value)}" for label, value in own.items()]
+        if isinstance(primitive, Cyclic):
+            shown.append(f"period {primitive.period:g}")
+        if isinstance(primitive, Categorical):
+            shown.append(f"{primitive.levels} levels")
+        parts.append(f"{name}: {', '.join(shown)}")
+    return (" × " if isinstance(kernel, Product) else " + ").join(parts)
+
+
+def _term(primitive: Kernel, dims: tuple[int, ...] | None) -> str:
     """Return what a primitive is, which columns it acts on, and its parameters."""
     values = {name: _number(value) for name, value in primitive.parameters().items()}
     if isinstance(primitive, Sphere) and dims is not None:

@@ -33,15 +33,23 @@ from orthogp.learning.sketch import Sketch
 from orthogp.statistics import FourierStatistics
 from orthogp.statistics.lattice import MAX_DIMS
 
-# Degrees of freedom that a band has at least, and how finely bands can be told apart.
-_LEAST, _FINEST = 5.0, 60
-# And how many standard errors they are, where draws tell them.
+# The fewest degrees of freedom of a band.
+_LEAST = 5.0
+# The fewest standard errors that a band's degrees of freedom amount to, where draws estimate them.
 _CERTAIN = 5.0
+# The most bands.
+_FINEST = 60
+# The probability on each side of an interval.
 _TAIL = 0.025
-# Features and period, in widths of the data, where other features than the lattice's were fitted.
-_STAND_IN, _STAND_IN_PERIOD = 801, 2.0
-# Draws of the iterative solver, and how many modes they may have in all.
-_MOST_DRAWS, _MOST_DRAWN = 16, 2**23
+# Lattice features that stand in for other features.
+_STAND_IN = 801
+# Their period, in widths of the data.
+_STAND_IN_PERIOD = 2.0
+# The most draws of the iterative solver.
+_MOST_DRAWS = 16
+# The most modes of all draws together.
+_MOST_DRAWN = 2**23
+# Points of the learned density, where it is averaged over directions.
 _LINE_POINTS = 40
 
 
@@ -127,9 +135,7 @@ def learned_spectra(
 
 
 def latent_spectra(
-    posterior: Posterior | AdditivePosterior,
-    lower: NDArray[np.float64],
-    upper: NDArray[np.float64],
+    posterior: Posterior | AdditivePosterior, lower: NDArray[np.float64], upper: NDArray[np.float64]
 ) -> list[Spectrum]:
     """Return the spectra of a classifier's latent function, one for each component.
 

@@ -7,7 +7,7 @@ import pytest
 
 from orthogp import GPClassifier, GPRegressor
 from orthogp.kernels import RBF, Matern32
-from orthogp.spectrum import Spectrum, latent_spectra, learned_spectra
+from orthogp.report.spectrum import Spectrum, latent_spectra, learned_spectra
 from tests.oracles import Array
 
 KERNEL, NOISE = Matern32(variance=1.0, lengthscale=0.3), 0.04

@@ -1,7 +1,8 @@
-"""What a fitted model's inputs and targets are called, and where its rows lie."""
+"""Names of a fitted model's inputs and targets, and the range of its rows."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -15,7 +16,7 @@ from orthogp.inference import Domain
 SINCE = " since "
 
 
-class Labels(NamedTuple):
+class Names(NamedTuple):
     """Names of all columns of X and of the targets, and units by name.
 
     They come from `model.about_`, from a data frame's columns, or are x and y.
@@ -27,26 +28,33 @@ class Labels(NamedTuple):
     source: str
 
     def input(self, column: int) -> str:
-        """Return an input's name with its unit, to stand along an axis."""
+        """Return an input's name with its unit, to stand along an axis of a figure."""
         return self._with_unit(self.inputs[column])
 
     def target(self, number: int = 0) -> str:
-        """Return a target's name with its unit."""
+        """Return a target's name with its unit, to stand along an axis of a figure."""
         return self._with_unit(self.targets[number])
 
     def unit(self, name: str) -> str:
-        """Return a unit behind a space, or nothing."""
+        """Return a unit after a space, or nothing."""
         return f" {self.units[name]}" if self.units.get(name) else ""
+
+    def product(self, columns: Sequence[int]) -> str:
+        """Return the names of some inputs, joined."""
+        return " × ".join(self.inputs[c] for c in columns)
 
     def _with_unit(self, name: str) -> str:
         unit = self.units.get(name, name)
-        text = name if unit == name else f"{name} ({unit})"
-        # A pair of these would be taken for mathematics.
-        return text.replace("$", r"\$")
+        return plain(name if unit == name else f"{name} ({unit})")
 
 
-def labels_of(model: Any) -> Labels:
-    """Return what the inputs and targets of a fitted model are called."""
+def plain(text: Any) -> str:
+    """Return text with its dollar signs escaped: figures take a pair of them for mathematics."""
+    return re.sub(r"(?<!\\)\$", r"\\$", str(text))
+
+
+def names_of(model: Any) -> Names:
+    """Return the names of a fitted model's inputs and targets."""
     about = getattr(model, "about_", None) or {}
     number = int(model.n_features_in_)
     inputs = about.get("inputs")
@@ -54,7 +62,7 @@ def labels_of(model: Any) -> Labels:
         inputs = getattr(model, "feature_names_in_", None)
     if inputs is None or len(inputs) != number:
         inputs = ["x"] if number == 1 else [f"x{i}" for i in range(number)]
-    targets = _as_names(about.get("targets", about.get("target")))
+    targets = _as_list(about.get("targets", about.get("target")))
     count = len(getattr(model, "target_scale_", [1.0]))
     if len(targets) != count:
         targets = [targets[0] if targets else "y"]
@@ -63,11 +71,21 @@ def labels_of(model: Any) -> Labels:
     for name, scale in zip(inputs, about.get("times") or (), strict=False):
         if scale:
             units.setdefault(str(name), f"{scale['unit']}{SINCE}{scale['origin']}")
-    return Labels(tuple(map(str, inputs)), tuple(targets), units, str(about.get("source") or ""))
+    return Names(tuple(map(str, inputs)), tuple(targets), units, str(about.get("source") or ""))
+
+
+def column_names(model: Any) -> list[str]:
+    """Return the names of the columns of X, from a data frame or a file, or by their numbers."""
+    names = getattr(model, "feature_names_in_", None)
+    if names is None:
+        names = (getattr(model, "about_", None) or {}).get("inputs")
+    if names is not None and len(names) == model.n_features_in_:
+        return [str(name) for name in names]
+    return [f"column {i}" for i in range(model.n_features_in_)]
 
 
 def describe_domain(model: Any) -> str:
-    """Return where predictions are the posterior's as text, in dates where inputs are times."""
+    """Return the box in which predictions hold as text, in dates where inputs are times."""
     times = (getattr(model, "about_", None) or {}).get("times") or [None] * model.n_features_in_
     domain = model.domain_
     intervals = []
@@ -86,7 +104,7 @@ def _dates(scale: TimeScale, values: Sequence[float]) -> list[str]:
 
 
 def covered_range(model: Any) -> Domain:
-    """Return the box around the rows and what the user asked to cover, of the kernel's columns."""
+    """Return the box around the rows and the domain asked for, in the kernel's columns."""
     sketch = getattr(model, "_sketch", None)
     if sketch is not None:
         embedding = getattr(model, "_embedding", None)
@@ -101,12 +119,12 @@ def covered_range(model: Any) -> Domain:
         return model.domain_
     origin = np.asarray(mean.origin, dtype=np.float64)
     box = Domain(origin - width, origin + width)
-    # Batches know the box itself, and no period around it.
+    # Mini-batches know the box itself, and no period around it.
     return box if np.all(box.lower >= model.domain_.lower) else model.domain_
 
 
 def data_range(model: Any, diagnostics: Any = None) -> Domain:
-    """Return the box around the rows, if diagnostics know it, or else the covered range."""
+    """Return the box around the rows if there are diagnostics, else the covered range."""
     if diagnostics is None:
         return covered_range(model)
     return Domain(diagnostics.lower, diagnostics.upper)
@@ -119,7 +137,7 @@ def grid_points(lower: NDArray, upper: NDArray, counts: Sequence[int]) -> NDArra
     return np.stack([column.ravel() for column in columns], axis=1)
 
 
-def _as_names(value: Any) -> list[str]:
+def _as_list(value: Any) -> list[str]:
     if value is None:
         return []
     return [value] if isinstance(value, str) else [str(name) for name in value]

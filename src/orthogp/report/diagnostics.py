@@ -1,17 +1,34 @@
-"""diagnose: the checks of a fitted regressor or classifier by its own rows."""
+r"""Checks of a fitted model by its own rows: `diagnose`.
+
+A regressor predicts each row from all others, without fitting again. A model of features φ is the
+linear regression y_n = φ_nᵀu + ε_n, u ~ N(0, I), of noise variance s²/w_n. With f's posterior mean
+μ_n and variance q_n from the features, and H_n = w_n q_n/s², the matrix inversion lemma gives for
+the posterior without row n
+
+    y_n − μ_n' = (y_n − μ_n)/(1 − H_n),      q_n' = q_n/(1 − H_n)
+
+A new observation has the variance q_n' + r_n + σ²/w_n, where r_n is the prior variance that the
+features leave out. With the iterative solver r_n counts as noise, s² = σ² + r_n; otherwise s² = σ².
+Weights that are repeats take out all copies of a row, each of noise variance σ².
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr, ndtri
 from sklearn.utils.validation import check_is_fitted
 
-from orthogp.diagnostics.binning import Bins
-from orthogp.diagnostics.leave_one_out import affordable_rows, leave_one_out
-from orthogp.diagnostics.results import (
+from orthogp.errors import InputError
+from orthogp.exact.process import ExactPosterior
+from orthogp.fields.posterior import MOST_JOINT, IterativePosterior
+from orthogp.inference.family_posterior import FamilyPosterior
+from orthogp.learning.sketch import Rows
+from orthogp.neighbours.posterior import NeighbourPosterior
+from orthogp.report.diagnostic_results import (
     DATA_BINS,
     INPUT_BINS,
     LEVELS,
@@ -24,16 +41,21 @@ from orthogp.diagnostics.results import (
     Diagnostics,
     RegressionDiagnostics,
 )
-from orthogp.errors import InputError
-from orthogp.learning.sketch import Rows
 from orthogp.validation import check_rows
 
 if TYPE_CHECKING:
     from orthogp.classifier import GPClassifier
     from orthogp.regressor import GPRegressor
 
-# Probabilities closer to 0 or 1 than this are scored as this, as everywhere.
+# The distance of probabilities from 0 and 1 below which scores take them for this distance.
 _LEAST_PROBABILITY = 1e-15
+# The largest leverage H; rounding may lead to 1 or more.
+_LARGEST_LEVERAGE = 1 - 1e-7
+# The most rows times modes for which the iterative solver solves for exact variances, which takes
+# some seconds. Its estimates are off by some per cent, and so is 1 − H if H is close to one.
+_MOST_SOLVED = 2_000_000
+# The fewest rows worth checking: with fewer, the estimated variances of all rows are taken.
+_FEWEST_ROWS = 50
 
 
 def diagnose(
@@ -56,9 +78,9 @@ def diagnose(
     X, y, sample_weight
         The rows that the model was fitted to, or some of them.
     max_rows : int
-        The most rows to predict; a random choice if there are more.
+        The largest number of rows to predict; more are sampled at random.
     seed : int
-        Of that choice.
+        Of that sample.
     """
     check_is_fitted(model, "posterior_")
     if max_rows < 1:
@@ -146,7 +168,7 @@ def _diagnose_classifier(
     codes = np.searchsorted(model.classes_, labels)
     hits = codes[some, None] == np.arange(len(model.classes_))
     shares = np.bincount(codes, minlength=len(model.classes_)) / len(codes)
-    # Of two classes, the second says all.
+    # With two classes, the probability of the second determines that of the first.
     shown = range(1 if len(model.classes_) == 2 else 0, len(model.classes_))
     bins = [Bins.along(probability[:, c], 0.0, 1.0, PROBABILITY_BINS) for c in shown]
     data = _data_bins(own, lower, upper)
@@ -192,3 +214,122 @@ def _crps(z: NDArray[np.float64]) -> Any:
     """Return the continuous ranked probability score of a standard normal at z."""
     density = np.exp(-(z**2) / 2) / np.sqrt(2 * np.pi)
     return z * (2 * ndtr(z) - 1) + 2 * density - 1 / np.sqrt(np.pi)
+
+
+class LeaveOneOut(NamedTuple):
+    """Residuals y − prediction (n, p) and predictive variances (n,), in standardised units."""
+
+    residual: NDArray[np.float64]
+    variance: NDArray[np.float64]
+
+
+def affordable_rows(model: GPRegressor, num_rows: int) -> int:
+    """Return the number of rows, at most `num_rows`, whose variances are accurate enough."""
+    posterior = model.posterior_
+    if not isinstance(posterior, IterativePosterior):
+        return num_rows
+    return min(num_rows, _solved_rows(posterior) or num_rows)
+
+
+def _solved_rows(posterior: IterativePosterior) -> int:
+    """Return the number of rows whose variances can be solved for, zero if these are too few."""
+    solved = min(_MOST_SOLVED // posterior.model.system.grid.size, MOST_JOINT)
+    return solved if solved >= _FEWEST_ROWS else 0
+
+
+def leave_one_out(
+    model: GPRegressor,
+    X: NDArray,
+    y: NDArray[np.float64],
+    weights: NDArray[np.float64] | None = None,
+) -> LeaveOneOut:
+    """Return the predictions of rows that the model was fitted to, each from all other rows.
+
+    Parameters
+    ----------
+    X : (n, d)
+        As the posterior sees them.
+    y : (n, p)
+        In the user's units.
+    weights : (n,), optional
+        Positive, as they were given to `fit`.
+    """
+    posterior = model.posterior_
+    if isinstance(posterior, NeighbourPosterior):
+        w = np.ones(len(X)) if weights is None else weights
+        noise = posterior.noise_variance / (w if model.weights == "precisions" else 1.0)
+        mean, variance = posterior.predict_without(X)
+        return LeaveOneOut(
+            (y - model.target_offset_) / model.target_scale_ - mean, variance + noise
+        )
+    exact = isinstance(posterior, ExactPosterior)
+    prediction = posterior.predict_rows(X) if exact else posterior.predict(X)
+    if isinstance(posterior, IterativePosterior) and len(X) <= _solved_rows(posterior):
+        prediction = prediction._replace(variance=np.diag(posterior.covariance(X)))
+    noise = posterior.noise_variance
+    left_out = np.full(len(X), posterior.residual)
+    fitted_noise = noise
+    if isinstance(posterior, FamilyPosterior):
+        left_out = posterior.features.residual_variance(posterior.kernel, X)
+    elif isinstance(posterior, IterativePosterior):
+        fitted_noise = noise + posterior.residual
+    w = np.ones(len(X)) if weights is None else weights
+    seen = np.maximum(prediction.variance - left_out, 0.0)
+    rest = 1 - np.minimum(w * seen / fitted_noise, _LARGEST_LEVERAGE)
+    if isinstance(posterior, IterativePosterior):
+        # Estimates aside, the variance without a row is at most the prior variance.
+        resolved = posterior.prior_variance - posterior.residual
+        rest = np.maximum(rest, seen / max(resolved, 1e-300))
+    standardised = (y - model.target_offset_) / model.target_scale_
+    own_noise = noise / w if model.weights == "precisions" else noise
+    residual = (standardised - prediction.mean) / rest[:, None]
+    return LeaveOneOut(residual, seen / rest + left_out + own_noise)
+
+
+@dataclass(frozen=True)
+class Bins:
+    """Rows in even bins: the bin of each row, and the number of bins, which may be zero."""
+
+    which: NDArray[np.int64]
+    number: int
+
+    @classmethod
+    def along(cls, x: NDArray, lower: float, upper: float, number: int) -> Bins:
+        """Return the bins between lower and upper; rows beyond fall into the outermost."""
+        width = (upper - lower) or 1.0
+        at = np.floor((np.asarray(x, dtype=np.float64) - lower) * (number / width))
+        return cls(np.clip(at, 0, number - 1).astype(np.int64), number)
+
+    def cross(self, other: Bins) -> Bins:
+        """Return the cells of a grid, in the order of a matrix with `other` along its columns."""
+        return Bins(self.which * other.number + other.which, self.number * other.number)
+
+    @property
+    def count(self) -> NDArray[np.float64]:
+        """The number of rows in each bin."""
+        return self.total(np.ones(len(self.which)))
+
+    def total(self, values: NDArray) -> NDArray[np.float64]:
+        """Return the sum of the values in each bin."""
+        sums = np.bincount(self.which, weights=values, minlength=self.number)
+        return np.asarray(sums, dtype=np.float64)[: self.number]
+
+    def mean(self, values: NDArray) -> NDArray[np.float64]:
+        """Return the average of the values in each bin, NaN where there is none."""
+        count = self.count
+        return np.where(count > 0, self.total(values) / np.maximum(count, 1), np.nan)
+
+    def sd(self, values: NDArray) -> NDArray[np.float64]:
+        """Return the root mean square of the values' deviations from each bin's average."""
+        average = self.mean(values)
+        return np.sqrt(self.mean((values - average[self.which]) ** 2))
+
+    def least(self, values: NDArray) -> NDArray[np.float64]:
+        """Return the smallest value in each bin, NaN where there is none."""
+        result = np.full(max(self.number, 1), np.inf)
+        np.minimum.at(result, self.which, values)
+        return np.where(np.isfinite(result), result, np.nan)[: self.number]
+
+    def most(self, values: NDArray) -> NDArray[np.float64]:
+        """Return the largest value in each bin, NaN where there is none."""
+        return -self.least(-values)

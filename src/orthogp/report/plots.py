@@ -1,12 +1,14 @@
-"""Plots: the only file that imports matplotlib, and only when a plot is asked for.
+"""The only file that imports matplotlib, and only when a figure is asked for.
 
-Figures are matplotlib's own objects, apart from pyplot and its global state: nothing is shown on a
-screen, and a program's own figures stay untouched. The colours are Okabe and Ito's, which those who
-see fewer colours can tell apart.
+Figures are matplotlib's objects without pyplot and its global state: nothing is shown on a screen,
+and a program's other figures stay untouched. The colours are Okabe and Ito's, which those who see
+fewer colours can tell apart.
 """
 
 from __future__ import annotations
 
+import io
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -42,10 +44,35 @@ STYLE = {
     "legend.framealpha": 1.0,
     "legend.fontsize": 9,
 }
+#: Inches of a figure that stands alone or beside another.
+PANEL = (4.6, 3.3)
 _DPI = 150
 _FORMATS = (".png", ".pdf", ".svg")
-# Points drawn one by one at most; more are a blot.
+# The most rows drawn one by one; more are a blot.
 _MOST_POINTS = 2000
+
+_INK, _PAPER = "#1a1a1f", "#fdfdfe"
+# Colours of figures, and the variables of a page's style sheet that replace them.
+_PAGE_COLOURS = {
+    _INK: "var(--ink)",
+    _PAPER: "var(--paper)",
+    str(STYLE["grid.color"]): "var(--grid)",
+    BLUE: "var(--blue)",
+    VERMILLION: "var(--red)",
+    GREY: "var(--muted)",
+}
+_PAGE_STYLE = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "orthogp",
+    "text.color": _INK,
+    "axes.edgecolor": _INK,
+    "axes.labelcolor": _INK,
+    "xtick.color": _INK,
+    "ytick.color": _INK,
+    "legend.facecolor": _PAPER,
+    "legend.labelcolor": _INK,
+    "axes.linewidth": 0.7,
+}
 
 
 class Band(NamedTuple):
@@ -237,6 +264,103 @@ def check_format(path: Path) -> None:
 def save(figure: Figure, path: Path) -> None:
     """Write a figure in the format that its name ends in."""
     figure.savefig(path, dpi=_DPI)
+
+
+def new_panel(size: tuple[float, float] = PANEL, **style: Any) -> tuple[Figure, Axes]:
+    """Return a figure with one panel; `style` overrides entries of `STYLE`."""
+    matplotlib = require_matplotlib()
+    with matplotlib.rc_context({**STYLE, **style}):
+        figure = matplotlib.figure.Figure(figsize=size, layout="constrained")
+        return figure, figure.subplots()
+
+
+def styled() -> Any:
+    """Return a context in which matplotlib draws in `STYLE`."""
+    return require_matplotlib().rc_context(STYLE)
+
+
+def blend(*colours: str) -> Any:
+    """Return a scale that runs through some colours."""
+    colors = require_matplotlib().colors
+    return colors.LinearSegmentedColormap.from_list("blend", list(colours))
+
+
+def draw_image(
+    figure: Any,
+    axes: Axes,
+    values: NDArray[np.float64],
+    extent: Sequence[float],
+    *,
+    bar: Mapping[str, Any],
+    **look: Any,
+) -> None:
+    """Draw values on a grid as colours, with a scale beside them; `look` goes to `imshow`."""
+    image = axes.imshow(
+        values,
+        origin="lower",
+        extent=tuple(extent),  # type: ignore[arg-type]
+        aspect="auto",
+        interpolation="nearest",
+        **look,
+    )
+    axes.grid(visible=False)
+    scale = figure.colorbar(image, ax=axes, pad=0.02, aspect=24, **bar)
+    scale.outline.set_visible(False)
+    scale.ax.grid(visible=False)
+
+
+class Svg(NamedTuple):
+    """A figure to stand inside a page.
+
+    Attributes
+    ----------
+    look : str
+        The class that the page's style sheet knows the figure by.
+    width : float
+        The width beyond which the figure is not stretched, in pixels.
+    description : str
+        The figure in words, for those who do not see it.
+    body : str
+        The content of the svg element, with the page's font and colours.
+    """
+
+    look: str
+    view_box: str
+    width: float
+    description: str
+    body: str
+
+
+def inline_svg(
+    draw: Callable[[], Figure], name: str, description: str, *, look: str = "plot"
+) -> Svg:
+    """Return what `draw` makes as SVG; `name` begins all its identifiers, unique in the page."""
+    with require_matplotlib().rc_context(_PAGE_STYLE):
+        figure, out = draw(), io.StringIO()
+        width = 96 * float(figure.get_size_inches()[0])
+        figure.savefig(out, format="svg", transparent=True, dpi=_DPI, metadata={"Date": None})
+    text = out.getvalue()
+    text = text[text.index("<svg") :]
+    box = re.search(r'viewBox="([^"]*)"', text)
+    assert box is not None
+    body = text[text.index(">") + 1 :]
+    # A style element of a figure would apply to the whole page.
+    for unwanted in ("metadata", "style"):
+        body = re.sub(rf"<{unwanted}.*?</{unwanted}>", "", body, flags=re.DOTALL)
+    body = re.sub(r'\bid="([^"]*)"', rf'id="{name}-\1"', body)
+    body = re.sub(r'xlink:href="#', f'href="#{name}-', body)
+    body = body.replace("xlink:href", "href").replace("url(#", f"url(#{name}-")
+    body = re.sub(r'\b(d|points)="([^"]*)"', _rounded, body)
+    body = re.sub(r"(font: [^;\"]*?)'?DejaVu Sans'?[^;\"]*", r"\1var(--sans)", body)
+    for colour, variable in _PAGE_COLOURS.items():
+        body = re.sub(rf"(: ){colour}\b", rf"\1{variable}", body, flags=re.IGNORECASE)
+    return Svg(look, box.group(1), width, description, body.rpartition("</svg>")[0])
+
+
+def _rounded(found: re.Match[str]) -> str:
+    """Return path data with a hundredth of a point as the smallest digit."""
+    digits = re.sub(r"-?\d+\.\d{3,}", lambda number: f"{float(number.group()):.2f}", found.group(2))
+    return f'{found.group(1)}="{" ".join(digits.split())}"'
 
 
 def _new_figure(

@@ -8,7 +8,7 @@ import numpy as np
 from orthogp import GPClassifier
 from orthogp.inference import Domain
 from orthogp.kernels import RBF
-from orthogp.labels import covered_range, describe_domain, grid_points, labels_of
+from orthogp.report.names import covered_range, describe_domain, grid_points, names_of, plain
 
 
 def model(**attributes: Any) -> Any:
@@ -19,18 +19,18 @@ def model(**attributes: Any) -> Any:
 def test_names_come_from_the_file_then_the_frame_then_nowhere() -> None:
     about = {"inputs": ["a", "b"], "targets": ["c"], "units": {"a": "m"}, "source": "f.csv"}
     frame = np.array(["p", "q"])
-    named = labels_of(model(about_=about, feature_names_in_=frame))
+    named = names_of(model(about_=about, feature_names_in_=frame))
     assert (named.inputs, named.targets, named.source) == (("a", "b"), ("c",), "f.csv")
     assert [named.input(0), named.input(1), named.target()] == ["a (m)", "b", "c"]
-    assert labels_of(model(feature_names_in_=frame)).inputs == ("p", "q")
-    assert labels_of(model()).inputs == ("x0", "x1")
-    assert labels_of(model(n_features_in_=1)).inputs == ("x",)
-    assert labels_of(model(target_scale_=np.ones(2))).targets == ("y0", "y1")
+    assert names_of(model(feature_names_in_=frame)).inputs == ("p", "q")
+    assert names_of(model()).inputs == ("x0", "x1")
+    assert names_of(model(n_features_in_=1)).inputs == ("x",)
+    assert names_of(model(target_scale_=np.ones(2))).targets == ("y0", "y1")
 
 
 def test_times_say_what_their_numbers_are() -> None:
     about = {"inputs": ["t", "b"], "times": [{"unit": "days", "origin": "2024-01-31"}, None]}
-    labels = labels_of(model(about_=about))
+    labels = names_of(model(about_=about))
     assert labels.input(0) == "t (days since 2024-01-31)"
     assert labels.input(1) == "b"
 
@@ -50,7 +50,7 @@ def test_what_is_covered_is_told_in_dates_where_inputs_are_times() -> None:
 
 def test_dollars_are_no_mathematics_and_a_unit_that_is_the_name_is_not_repeated() -> None:
     about = {"inputs": ["$a$", "year"], "units": {"year": "year"}}
-    labels = labels_of(model(about_=about))
+    labels = names_of(model(about_=about))
     assert labels.input(0) == r"\$a\$"
     assert labels.input(1) == "year"
 
@@ -65,3 +65,8 @@ def test_a_classifier_knows_the_range_of_its_rows() -> None:
     classifier = GPClassifier(RBF(4.0, 1.0), learn=False, num_features=11)
     box = covered_range(classifier.fit(X, X[:, 0] > 3))
     np.testing.assert_allclose([box.lower[0], box.upper[0]], [2, 5])
+
+
+def test_dollars_are_escaped_once() -> None:
+    assert plain("a$b") == plain(plain("a$b")) == r"a\$b"
+    assert plain(3) == "3"

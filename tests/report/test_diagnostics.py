@@ -8,16 +8,15 @@ import pytest
 from scipy import stats
 
 from orthogp import GPClassifier, GPRegressor, InputError
-from orthogp.diagnostics import (
+from orthogp.features import InducingPoints
+from orthogp.kernels import RBF, Matern12, Matern32
+from orthogp.report.diagnostic_results import (
+    LEVELS,
     ClassificationDiagnostics,
     Diagnostics,
     RegressionDiagnostics,
-    diagnose,
 )
-from orthogp.diagnostics.leave_one_out import leave_one_out
-from orthogp.diagnostics.results import LEVELS
-from orthogp.features import InducingPoints
-from orthogp.kernels import RBF, Matern12, Matern32
+from orthogp.report.diagnostics import diagnose, leave_one_out
 from tests.oracles import Array
 
 
@@ -101,7 +100,7 @@ def test_models_of_very_many_features_are_checked_by_their_estimated_variances(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Solving for each row would take too long there, and a joint covariance takes 256 rows."""
-    monkeypatch.setattr("orthogp.diagnostics.leave_one_out._MOST_SOLVED", 10_000)
+    monkeypatch.setattr("orthogp.report.diagnostics._MOST_SOLVED", 10_000)
     rng = np.random.default_rng(0)
     X = rng.uniform(0, 10, (1000, 1))
     y = np.sin(3 * X[:, 0]) + 0.3 * rng.standard_normal(1000)

@@ -10,11 +10,11 @@ from matplotlib.image import imread
 from scipy.stats import norm
 
 from orthogp import FeatureError, GPRegressor, InputError
-from orthogp.comparison import MEASURES, Comparison, Result, compare_families
 from orthogp.features.eigenfunction import Eigenfunction
 from orthogp.features.random import RandomFourier
 from orthogp.kernels import Matern32
-from orthogp.plots import Panel, plot_panels
+from orthogp.report.comparison import MEASURES, Comparison, Result, compare_families
+from orthogp.report.plots import Panel, plot_panels
 from tests import oracles
 
 NUMBERS = [11, 21, 41]

@@ -1,4 +1,4 @@
-"""What the checks of a model found: arrays whose size does not grow with the rows."""
+"""Results of a model's checks: arrays whose size does not grow with the rows."""
 
 from __future__ import annotations
 
@@ -11,9 +11,18 @@ from numpy.typing import NDArray
 
 from orthogp.errors import InputError
 
-#: Bins of the probability integral transform, of standardised residuals, along each input, of each
-#: side of the map, along a single input for its plot, and of predicted probabilities.
-PIT_BINS, RESIDUAL_BINS, INPUT_BINS, MAP_BINS, DATA_BINS, PROBABILITY_BINS = 20, 40, 32, 24, 256, 10
+#: Bins of the probability integral transform.
+PIT_BINS = 20
+#: Bins of standardised residuals.
+RESIDUAL_BINS = 40
+#: Bins along each input.
+INPUT_BINS = 32
+#: Bins along each side of the map of residuals.
+MAP_BINS = 24
+#: Bins of the rows along a single input, for its figure.
+DATA_BINS = 256
+#: Bins of predicted probabilities.
+PROBABILITY_BINS = 10
 #: The probabilities of the central intervals whose coverage is counted.
 LEVELS = (0.5, 0.8, 0.9, 0.95, 0.99)
 #: Standardised residuals are counted from −RESIDUAL_REACH to RESIDUAL_REACH, the last bins open.
@@ -26,7 +35,7 @@ State = dict[str, NDArray[Any] | str | float | int]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Diagnostics:
-    """What the checks of a model found; `RegressionDiagnostics` and `ClassificationDiagnostics`.
+    """Results of a model's checks; `RegressionDiagnostics` and `ClassificationDiagnostics`.
 
     Attributes
     ----------
@@ -35,7 +44,7 @@ class Diagnostics:
     lower, upper : (d,)
         The range of each input column that the model acts on.
     data_x, data_count : (b,)
-        With a single input: the average input and the number of rows in each of so many bins.
+        With a single input: the average input and the number of rows in each of `DATA_BINS` bins.
     """
 
     kind: ClassVar[str] = ""
