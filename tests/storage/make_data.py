@@ -13,7 +13,7 @@ import numpy as np
 from orthogp import GPClassifier, GPRegressor
 from orthogp.statistics import FourierStatistics, FrequencyLattice
 from orthogp.storage import save_sketch
-from orthogp.storage.reading import VERSION
+from orthogp.storage.container import VERSION
 from tests.storage import small_models
 
 DATA = Path(__file__).parent / "data"
