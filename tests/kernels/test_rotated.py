@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from orthogp.storage.kernels import kernel_content, kernel_from
+from orthogp.storage.record import Record
 
 from orthogp import GPRegressor
 from orthogp.errors import KernelError
 from orthogp.inference.parameters import learned_slots, pack, unpack
 from orthogp.kernels import RBF, Matern32, QuasiPeriodic, Rotated
-from orthogp.storage.kernels import kernel_content, kernel_from
-from orthogp.storage.record import Record
 from tests import oracles
 from tests.problems import covariances
 

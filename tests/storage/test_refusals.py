@@ -44,7 +44,7 @@ def test_kernels_and_features_of_ones_own_are_refused_when_saving(model, tmp_pat
 
 def test_settings_that_are_code_are_refused_when_saving(model, tmp_path):
     model.random_state = np.random.RandomState(0)
-    with pytest.raises(FileError, match="hold random_state, which is of the class RandomState"):
+    with pytest.raises(FileError, match="hold random_state, of the class RandomState"):
         model.save(tmp_path / "m.orthogp")
 
 

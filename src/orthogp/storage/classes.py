@@ -8,8 +8,9 @@ hostile file would ask for: tables beyond the memory, and parts that do not fit 
 from __future__ import annotations
 
 import inspect
+from dataclasses import replace
 from itertools import combinations
-from typing import Any
+from typing import Annotated, Any
 
 import jax
 import numpy as np
@@ -40,7 +41,7 @@ from orthogp.statistics import (
     FrequencyLattice,
 )
 from orthogp.statistics.lattice import MAX_DIMS
-from orthogp.storage.codec import Refused, check_every, register
+from orthogp.storage.codec import RefusedError, check_every, register
 
 # The most modes of a lattice of features, several times those that a fit takes.
 _MOST_MODES = 2**20
@@ -60,13 +61,13 @@ Complexes = NDArray[np.complex128]
 
 
 def demand(fulfilled: Any, what: str, name: str = "") -> None:
-    """Raise `Refused` unless something holds for all."""
+    """Raise `RefusedError` unless something holds for all."""
     if not np.all(fulfilled):
-        raise Refused(what, name)
+        raise RefusedError(what, name)
 
 
 def demand_shape(array: NDArray, shape: tuple[int | None, ...], name: str) -> None:
-    """Raise `Refused` unless an array has a shape, in which `None` is any length."""
+    """Raise `RefusedError` unless an array has a shape, in which `None` is any length."""
     fits = array.ndim == len(shape) and all(
         wanted in (None, got) for wanted, got in zip(shape, array.shape, strict=True)
     )
@@ -76,7 +77,7 @@ def demand_shape(array: NDArray, shape: tuple[int | None, ...], name: str) -> No
 
 def _distinct_columns(columns: tuple[int, ...], name: str) -> None:
     good = columns and len(set(columns)) == len(columns)
-    demand(good and 0 <= min(columns) and max(columns) < MOST_COLUMNS, "must be distinct", name)
+    demand(good and min(columns) >= 0 and max(columns) < MOST_COLUMNS, "must be distinct", name)
 
 
 # ---------------------------------------------------------------------- kernels
@@ -109,9 +110,9 @@ def _check_features(features: Features) -> None:
     number = getattr(features, "num_features", 1)
     demand(1 <= number <= _MOST_FEATURES, f"must be from 1 to {_MOST_FEATURES}", "num_features")
     for name in ("centre", "spacing", "a", "r", "width", "input_sd", "lengthscale", "half_width"):
-        value = getattr(features, name, None)
-        numbers = value is None or np.asarray(value).dtype.kind in "fi"
-        demand(numbers and np.ndim(value) <= 1, "must be a number or one for each column", name)
+        value: Any = getattr(features, name, None)
+        numbers = value is None or (np.asarray(value).dtype.kind in "fi" and np.ndim(value) <= 1)
+        demand(numbers, "must be a number or one for each column", name)
     orders = getattr(features, "orders", None)
     if orders is not None:
         _check_orders(orders)
@@ -226,44 +227,28 @@ def _halved(statistics: FourierStatistics) -> dict[str, Any]:
     }
 
 
-def _fourier_statistics(
-    lattice: FrequencyLattice,
-    rows: float,
-    count: float,
-    log_weights: float,
-    point_sums: Complexes,
-    target_sums: Complexes,
-    yy: Floats,
-    covariate_sums: Complexes,
-    covariate_gram: Floats,
-    covariate_targets: Floats,
-) -> FourierStatistics:
-    demand(rows >= 0, "must be at least 0", "rows")
-    demand(count >= 0, "must be at least 0", "count")
+def _fourier_statistics(**values: Any) -> FourierStatistics:
+    held = FourierStatistics(**values)
+    lattice, points = held.lattice, held.point_sums
+    demand(held.rows >= 0, "must be at least 0", "rows")
+    demand(held.count >= 0, "must be at least 0", "count")
     # The sums themselves, which are there to be counted, say how large a lattice may be.
-    demand_shape(point_sums, (None,), "point_sums")
-    points = np.prod(4.0 * lattice.extent + 1)
-    demand(2 * len(point_sums) - 1 == points, "has not as many sums as its lattice", "point_sums")
+    demand_shape(points, (None,), "point_sums")
+    counted = 2 * len(points) - 1 == np.prod(4.0 * lattice.extent + 1)
+    demand(counted, "has not as many sums as its lattice", "point_sums")
     half = (int(np.prod(lattice.target_shape)) + 1) // 2
-    demand_shape(yy, (None,), "yy")
-    demand_shape(covariate_gram, (None, None), "covariate_gram")
-    p, q = len(yy), len(covariate_gram)
-    demand(p > 0, "must be at least one number", "yy")
-    demand_shape(target_sums, (p, half), "target_sums")
-    demand_shape(covariate_sums, (q, half), "covariate_sums")
-    demand_shape(covariate_gram, (q, q), "covariate_gram")
-    demand_shape(covariate_targets, (q, p), "covariate_targets")
-    return FourierStatistics(
-        lattice,
-        rows,
-        count,
-        log_weights,
-        whole(point_sums[None], lattice.point_shape)[0],
-        whole(target_sums, lattice.target_shape),
-        yy,
-        whole(covariate_sums, lattice.target_shape),
-        covariate_gram,
-        covariate_targets,
+    demand(held.yy.ndim == 1 and len(held.yy), "must be at least one number", "yy")
+    demand(held.covariate_gram.ndim, "must be a matrix", "covariate_gram")
+    p, q = held.num_targets, held.num_covariates
+    demand_shape(held.target_sums, (p, half), "target_sums")
+    demand_shape(held.covariate_sums, (q, half), "covariate_sums")
+    demand_shape(held.covariate_gram, (q, q), "covariate_gram")
+    demand_shape(held.covariate_targets, (q, p), "covariate_targets")
+    return replace(
+        held,
+        point_sums=whole(points[None], lattice.point_shape)[0],
+        target_sums=whole(held.target_sums, lattice.target_shape),
+        covariate_sums=whole(held.covariate_sums, lattice.target_shape),
     )
 
 
@@ -354,12 +339,14 @@ def _term(columns: tuple[int, ...], kernel: Kernel) -> Term:
 
 
 def _kept_rows(
-    extent: Domain, mean: MeanPrior, shift: Floats, X: Floats, y: Floats, weights: Floats
+    extent: Domain,
+    mean: MeanPrior,
+    shift: Annotated[Floats, "p"],
+    X: Annotated[Floats, "n d"],
+    y: Annotated[Floats, "n p"],
+    weights: Annotated[Floats, "n"],
 ) -> KeptRows:
-    demand_shape(X, (None, len(extent.lower)), "X")
-    demand_shape(y, (len(X), None), "y")
-    demand_shape(weights, (len(X),), "weights")
-    demand_shape(shift, (y.shape[1],), "shift")
+    demand(X.shape[1] == len(extent.lower), "must have the columns of the extent", "X")
     several = len(X) > 1 and y.shape[1] > 0 and np.all(weights > 0)
     demand(several, "must be at least two rows of positive weight", "weights")
     return KeptRows(RowTotals.of(y, weights, shift), extent, mean, shift, X, y, weights)

@@ -15,13 +15,15 @@ import types
 import typing
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, NamedTuple, NoReturn, TypeVar, Union, overload
+from operator import attrgetter
+from typing import Annotated, Any, NamedTuple, NoReturn, TypeVar, Union
 
 import numpy as np
 
 from orthogp.errors import FileError, OrthogpError
 
 Kind = TypeVar("Kind", bound=type)
+Kind2 = TypeVar("Kind2")
 
 #: The entry of a record that names its class.
 TYPE = "$type"
@@ -31,7 +33,7 @@ _LARGEST = 2**53
 _MOST_DEPTH = 24
 
 
-class Refused(Exception):
+class RefusedError(FileError):
     """What is wrong with a value that a class was about to take, such as "must be positive"."""
 
     def __init__(self, what: str, name: str = "") -> None:
@@ -42,6 +44,7 @@ class Refused(Exception):
 class _Field(NamedTuple):
     hint: Any
     required: bool
+    shape: tuple[str, ...] | None
 
 
 class _Entry(NamedTuple):
@@ -59,33 +62,15 @@ _BY_CLASS: dict[type, _Entry] = {}
 _CHECKS: dict[type, Callable[[Any], None]] = {}
 
 
-@overload
 def register(
     kind: Kind,
-    name: str | None = ...,
-    *,
-    make: Callable[..., Any] | None = ...,
-    keep: Callable[[Any], Mapping[str, Any]] | None = ...,
-    infinite: tuple[str, ...] = ...,
-) -> Kind: ...
-@overload
-def register(
-    kind: None = None,
-    name: str | None = ...,
-    *,
-    make: Callable[..., Any] | None = ...,
-    keep: Callable[[Any], Mapping[str, Any]] | None = ...,
-    infinite: tuple[str, ...] = ...,
-) -> Callable[[Kind], Kind]: ...
-def register(
-    kind: Any = None,
     name: str | None = None,
     *,
     make: Callable[..., Any] | None = None,
     keep: Callable[[Any], Mapping[str, Any]] | None = None,
     infinite: tuple[str, ...] = (),
-) -> Any:
-    """Let files hold objects of a class, as `register(MyKernel)` or as a decorator.
+) -> Kind:
+    """Let files hold objects of a class; also as a decorator, `@register`.
 
     Whoever loads such a file registers the class first, under the same name.
 
@@ -97,24 +82,23 @@ def register(
     name : str, optional
         What files call it: the name of the class unless given.
     make : callable, optional
-        Makes an object of what a file holds, in place of the constructor; its parameters and their
-        annotations are what the file must hold.
+        Makes an object of what a file holds, in place of the constructor. Its parameters and their
+        annotations are what the file must hold, unless it takes them as `**values`.
     keep : callable, optional
         Returns what `make` takes, by name, in place of the attributes.
     infinite : tuple of str
         The fields that may hold infinite numbers and NaN, which are refused elsewhere.
     """
-    if kind is None:
-        return lambda own: register(own, name, make=make, keep=keep, infinite=infinite)
     name = name or kind.__name__
-    if _same(_BY_NAME.setdefault(name, kind), kind):
-        _BY_NAME[name] = kind
-    else:
+    known = _BY_NAME.setdefault(name, kind)
+    # A class may be defined again, as notebooks do.
+    if (known.__module__, known.__qualname__) != (kind.__module__, kind.__qualname__):
         raise FileError(
-            f"Files call another class {name} already ({_BY_NAME[name].__module__}): give this one "
+            f"Files call another class {name} already, that of {known.__module__}: give this one "
             "another name, as in register(MyKernel, name='my-kernel')."
         )
-    fields = _fields(kind if make is None else make)
+    _BY_NAME[name] = kind
+    fields = _fields(make or kind) or _fields(kind)
     _BY_CLASS[kind] = _Entry(name, make or kind, fields, keep, frozenset(infinite))
     return kind
 
@@ -124,11 +108,6 @@ def check_every(base: type, check: Callable[[Any], None]) -> None:
     _CHECKS[base] = check
 
 
-def _same(known: type, kind: type) -> bool:
-    """Return whether a class is another one, or that one defined again, as notebooks do."""
-    return (known.__module__, known.__qualname__) == (kind.__module__, kind.__qualname__)
-
-
 def _fields(make: Any) -> dict[str, _Field]:
     """Return what a constructor or a function takes, with the types that it is annotated with."""
     signature = inspect.signature(make)
@@ -136,18 +115,35 @@ def _fields(make: Any) -> dict[str, _Field]:
     # Fields know more than constructors, whose parameters a converter may widen.
     hints |= _hints(make)
     return {
-        name: _Field(hints.get(name, Any), parameter.default is inspect.Parameter.empty)
+        name: _Field(
+            hints.get(name, Any), parameter.default is parameter.empty, _shape(hints.get(name))
+        )
         for name, parameter in signature.parameters.items()
-        if parameter.kind is not inspect.Parameter.VAR_KEYWORD
+        if parameter.kind is not parameter.VAR_KEYWORD
     }
 
 
 def _hints(owner: Any) -> dict[str, Any]:
     try:
-        return typing.get_type_hints(owner)
+        return typing.get_type_hints(owner, include_extras=True)
     except (NameError, TypeError, AttributeError):
         # Annotations that only a type checker can read.
         return {}
+
+
+def _shape(hint: Any) -> tuple[str, ...] | None:
+    """Return the shape of an array annotated as `Annotated[NDArray, "q p"]`, perhaps optional."""
+    for arm in (hint, *typing.get_args(hint)):
+        if typing.get_origin(arm) is Annotated and isinstance(arm.__metadata__[0], str):
+            return tuple(arm.__metadata__[0].split())
+    return None
+
+
+def taken(kind: Callable[..., Kind2], source: Any, paths: Mapping[str, str], **given: Any) -> Kind2:
+    """Return a record whose fields are attributes of an object, at `paths` if called otherwise."""
+    names = (name for name in inspect.signature(kind).parameters if name not in given)
+    held = {name: attrgetter(paths.get(name, name))(source) for name in names}
+    return kind(**held, **given)
 
 
 # ---------------------------------------------------------------------- writing
@@ -177,13 +173,13 @@ def encode(value: Any, where: str = "", owner: str = "") -> Any:
             return array
     what, kind = where.rpartition("/")[2] or "it", type(value).__name__
     if inspect.isroutine(value):
+        within = f" of the class {owner}" if owner else ""
         raise FileError(
-            f"A file holds no code, so it cannot hold {what}, which is a function"
-            f"{f' of the class {owner}' if owner else ''}: write a class in its place, and register "
-            "that by orthogp.storage.register."
+            f"A file holds no code, so it cannot hold {what}, a function{within}: write a class in "
+            "its place, and register that by orthogp.storage.register."
         )
     raise FileError(
-        f"A file holds no code, so it cannot hold {what}, which is of the class {kind}: register it "
+        f"A file holds no code, so it cannot hold {what}, of the class {kind}: register the class "
         f"by orthogp.storage.register({kind}), here and where the file is loaded, or set {what} to "
         "a number, a text or None before saving."
     )
@@ -203,10 +199,10 @@ def decoding(path: str | os.PathLike[str]) -> Iterator[Decoder]:
         # What overflows is found by the checks of finiteness.
         with np.errstate(all="ignore"):
             yield Decoder(str(path))
+    except RefusedError as error:
+        raise FileError(_sentence(str(path), error.name, error.what)) from error
     except FileError:
         raise
-    except Refused as error:
-        raise FileError(_sentence(str(path), error.name, error.what)) from error
     except OrthogpError as error:
         raise FileError(f"{path} holds no valid model: {_one_line(error)}") from error
     except (MemoryError, RecursionError) as error:
@@ -228,6 +224,8 @@ class Decoder:
     def decode(self, node: Any, hint: Any, where: str = "", *, infinite: bool = False) -> Any:
         """Return the value of a node, which must be of the type that a hint names."""
         origin, arms = typing.get_origin(hint), typing.get_args(hint)
+        if origin is Annotated:
+            return self.decode(node, arms[0], where, infinite=infinite)
         if origin in (Union, types.UnionType):
             return self._either(node, arms, where, infinite)
         if origin is tuple:
@@ -342,10 +340,11 @@ class Decoder:
             self._fail(f"{where}/{_short(next(iter(values)))}", f"is no part of a {entry.name}")
         self._depth -= 1
         try:
+            _check_shapes(entry, held)
             made = entry.make(**held)
             for check in (own for base, own in _CHECKS.items() if isinstance(made, base)):
                 check(made)
-        except Refused as error:
+        except RefusedError as error:
             self._fail(f"{where}/{error.name}" if error.name else where, error.what)
         return made
 
@@ -384,6 +383,21 @@ _SCALARS: dict[Any, str] = {
     str: "a text",
     type(None): "null",
 }
+
+
+def _check_shapes(entry: _Entry, held: dict[str, Any]) -> None:
+    """Raise `RefusedError` unless arrays have their shapes, each letter standing for one length."""
+    sizes: dict[str, int] = {}
+    for name, value in held.items():
+        shape = entry.fields[name].shape
+        if shape is None or value is None:
+            continue
+        if value.ndim != len(shape) or any(
+            sizes.setdefault(letter, size) != size
+            for letter, size in zip(shape, value.shape, strict=True)
+        ):
+            wanted = ", ".join(str(sizes.get(letter, letter)) for letter in shape)
+            raise RefusedError(f"must have shape ({wanted}), got {value.shape}", name)
 
 
 def _as_array(node: Any) -> Any:

@@ -7,8 +7,9 @@ into a fresh one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,10 +34,10 @@ from orthogp.sketch import Sketch, Units
 from orthogp.statistics import AdditiveStatistics, FourierStatistics
 from orthogp.statistics.nufft import available_threads
 from orthogp.stochastic import StochasticGPRegressor
-from orthogp.storage.classes import MOST_COLUMNS, Floats, demand
-from orthogp.storage.codec import Decoder, Refused, decoding, encode, register
+from orthogp.storage.classes import MOST_COLUMNS, Floats, demand, demand_shape
+from orthogp.storage.codec import RefusedError, decoding, encode, register, taken
 from orthogp.storage.container import FilePath, read_file, write_file
-from orthogp.storage.posteriors import Kept, Setting, kept_of, restored
+from orthogp.storage.posteriors import KeptPosterior, Setting, kept_of, restored
 from orthogp.storage.version1 import upgraded
 
 Saved = TypeVar("Saved")
@@ -71,7 +72,7 @@ def save(path: FilePath, saved: Any, about: Mapping[str, Any] | None = None) -> 
 
 
 def load(path: FilePath, kind: type[Saved]) -> Saved:
-    """Return what `save` wrote, which must be of a class; `FileError` if it is not as it must be."""
+    """Return what `save` wrote, if it is of that class; `FileError` otherwise."""
     if issubclass(kind, FourierStatistics | AdditiveStatistics):
         return _read(path, kind.__name__, kind)[0]
     return _model(path, (_kind_of(kind),), kind)
@@ -106,7 +107,7 @@ def _model(path: FilePath, kinds: tuple[str, ...], kind: type | None) -> Any:
         content = upgraded(content, header.kind) if header.version == 1 else content
         kept: KeptModel = decoder.decode(content, KeptModel)
         if not isinstance(kept.fit, known.kept):
-            raise Refused(f"must be what was learned by a {header.kind}", "fit")
+            raise RefusedError(f"must be what was learned by a {header.kind}", "fit")
         model = kept.model(kind or known.kind)
         if header.about:
             model.about_ = header.about
@@ -126,12 +127,12 @@ class KeptModel(NamedTuple):
 
     settings: dict[str, Any]
     num_columns: int
-    fit: Any
+    fit: KeptFit
     column_names: tuple[str, ...] | None = None
     diagnostics: dict[str, Any] | None = None
 
     @classmethod
-    def of(cls, model: Any, kept: Any) -> KeptModel:
+    def of(cls, model: Any, kept: type[KeptFit]) -> KeptModel:
         """Return what is kept of an estimator.
 
         A scikit-learn kernel is kept as the kernel it stands for, and its noise as the noise
@@ -157,7 +158,7 @@ class KeptModel(NamedTuple):
         """Return the estimator; settings that the file does not name have their defaults."""
         unknown = set(self.settings) - set(kind().get_params(deep=False))  # type: ignore[attr-defined]
         if unknown:
-            raise Refused("is no parameter of the estimator", f"settings/{min(unknown)[:60]}")
+            raise RefusedError("is no parameter of the estimator", f"settings/{min(unknown)[:60]}")
         model: Any = kind(**self.settings)
         within = 1 <= self.num_columns <= MOST_COLUMNS
         demand(within, f"must be from 1 to {MOST_COLUMNS}", "num_columns")
@@ -168,30 +169,60 @@ class KeptModel(NamedTuple):
             model.feature_names_in_ = np.array(self.column_names, dtype=object)
         try:
             self.fit.give(model)
-        except Refused as error:
-            raise Refused(error.what, f"fit/{error.name}") from error
+        except RefusedError as error:
+            raise RefusedError(error.what, f"fit/{error.name}") from error
         if self.diagnostics is not None:
             model.diagnostics_ = Diagnostics.from_state(self.diagnostics)
         return model
 
 
+@dataclass(frozen=True)
+class KeptFit:
+    """What an estimator has learned, each field under the name of an attribute."""
+
+    #: The attributes whose names are not those of the fields with an underscore.
+    paths: ClassVar[dict[str, str]] = {}
+
+    elbo: float
+
+    @classmethod
+    def of(cls, model: Any, **given: Any) -> Self:
+        """Return what a fitted estimator has learned."""
+        return taken(cls, model, cls._attributes(), **given)
+
+    def give(self, model: Any) -> None:
+        """Put it into a fresh estimator."""
+        for name, attribute in self._attributes().items():
+            setattr(model, attribute, getattr(self, name))
+
+    @classmethod
+    def _attributes(cls) -> dict[str, str]:
+        return {own.name: cls.paths.get(own.name, f"{own.name}_") for own in fields(cls)}
+
+
 # ---------------------------------------------------------------------- GPRegressor
 
 
-class KeptRegressor(NamedTuple):
+@dataclass(frozen=True)
+class KeptRegressor(KeptFit):
     """What a `GPRegressor` has learned."""
 
-    columns: tuple[int, ...]
+    paths: ClassVar[dict[str, str]] = {
+        "one_target": "_one_target",
+        "sketch": "_sketch",
+        "seconds": "timings_",
+    }
+
+    columns: NDArray[np.int64]
     one_target: bool
     sketch: Sketch
     target_offset: Floats
     target_scale: Floats
     domain: Domain
-    posterior: Kept
+    posterior: KeptPosterior
     num_features: int
     kernel: Kernel
     noise_variance: float
-    elbo: float
     tightened_bound: float
     upper_bound: float
     certificate: Certificate
@@ -201,46 +232,25 @@ class KeptRegressor(NamedTuple):
     seconds: dict[str, float]
 
     @classmethod
-    def of(cls, model: Any) -> KeptRegressor:
-        """Return what a fitted one has learned."""
-        return cls(
-            tuple(model.columns_.tolist()),
-            model._one_target,
-            model._sketch,
-            model.target_offset_,
-            model.target_scale_,
-            model.domain_,
-            kept_of(model.posterior_, model._sketch),
-            int(model.num_features_),
-            model.kernel_,
-            float(model.noise_variance_),
-            float(model.elbo_),
-            float(model.tightened_bound_),
-            float(model.upper_bound_),
-            model.certificate_,
-            model.status_,
-            model.engine_,
-            model.trials_,
-            dict(model.timings_),
-        )
+    def of(cls, model: Any, **given: Any) -> Self:
+        """Return what a fitted estimator has learned."""
+        return super().of(model, posterior=kept_of(model.posterior_, model._sketch), **given)
 
     def give(self, model: Any) -> None:
-        """Put it into a fresh one."""
-        columns = _columns(self.columns, model.n_features_in_)
+        """Put it into a fresh estimator."""
+        super().give(model)
+        num_dims = _check_columns(self.columns, self.domain, model)
         self.kernel.check(model.n_features_in_)
-        num_dims = len(columns)
         embedding = Embedding.of(self.kernel, model.n_features_in_)
         if embedding is not None:
             # Engines see points of the sphere in space; a kernel that is there already is refused.
             embedding.kernel(self.kernel)
             num_dims = embedding.size
-        sketch, offset, scale = self.sketch, self.target_offset, self.target_scale
+        sketch, p = self.sketch, self.sketch.statistics.num_targets
         demand(len(sketch.extent.lower) == num_dims, f"must be of {num_dims} columns", "sketch")
-        p = sketch.statistics.num_targets
-        demand(offset.shape == (p,), f"must be {p} numbers", "target_offset")
-        demand(scale.shape == (p,), f"must be {p} numbers", "target_scale")
-        demand(scale > 0, "must be positive", "target_scale")
-        demand(len(self.domain.lower) == len(columns), "must be one edge for each column", "domain")
+        demand_shape(self.target_offset, (p,), "target_offset")
+        demand_shape(self.target_scale, (p,), "target_scale")
+        demand(self.target_scale > 0, "must be positive", "target_scale")
         demand(not self.one_target or p == 1, f"must be false for {p} targets", "one_target")
         demand(self.num_features >= 0, "must be at least 0", "num_features")
         demand(self.noise_variance > 0, "must be positive", "noise_variance")
@@ -249,30 +259,21 @@ class KeptRegressor(NamedTuple):
             p,
             available_threads(model.n_jobs),
             sketch,
-            Units(offset, scale, constant=False),
+            Units(self.target_offset, self.target_scale, constant=False),
             model.weights == "repeats",
         )
-        posterior = _restored(self.posterior, setting, "posterior")
+        posterior = restored(self.posterior, setting, "posterior")
         for engine in (self.engine, *(trial.engine for trial in self.trials)):
             demand(engine in ENGINES, f"must be one of {', '.join(ENGINES)}", "engine")
         for name, kind in (("exact", ExactPosterior), ("neighbours", NeighbourPosterior)):
             there = isinstance(posterior, kind)
             wanted = f"must {'' if there else 'not '}be {name}, by its posterior"
             demand((self.engine == name) == there, wanted, "engine")
-        model._one_target, model._sketch, model.columns_ = self.one_target, sketch, columns
         rows = sketch.statistics.count
         model._last = Start(posterior.kernel, posterior.noise_variance, rows=rows)
         model.statistics_, model.target_shift_ = sketch.statistics, sketch.shift
-        model.target_offset_, model.target_scale_ = offset, scale
-        model.posterior_, model.domain_ = posterior, self.domain
-        model.features_ = getattr(posterior, "features", None)
+        model.posterior_, model.features_ = posterior, getattr(posterior, "features", None)
         model.period_ = _period(posterior)
-        model.engine_, model.trials_ = self.engine, self.trials
-        model.num_features_ = self.num_features
-        model.kernel_, model.noise_variance_ = self.kernel, self.noise_variance
-        model.elbo_, model.tightened_bound_ = self.elbo, self.tightened_bound
-        model.upper_bound_, model.certificate_ = self.upper_bound, self.certificate
-        model.status_, model.timings_ = self.status, self.seconds
 
 
 def _period(posterior: Any) -> Any:
@@ -332,133 +333,114 @@ class KeptLabels(NamedTuple):
         return np.array(values, dtype=texts.get(name, name))
 
 
-class KeptClassifier(NamedTuple):
+@dataclass(frozen=True)
+class KeptClassifier(KeptFit):
     """What a `GPClassifier` has learned: a posterior for each class, or one if there are two."""
 
+    paths: ClassVar[dict[str, str]] = {
+        "posteriors": "_posteriors",
+        "extent": "_extent",
+        "seconds": "timings_",
+    }
+
     classes: KeptLabels
-    columns: tuple[int, ...]
+    columns: NDArray[np.int64]
     domain: Domain
-    posteriors: tuple[Kept, ...]
+    posteriors: tuple[KeptPosterior, ...]
     status: tuple[str, ...]
-    elbo: float
     num_passes: int
     num_rows: int
     seconds: dict[str, float]
     extent: Domain | None = None
 
     @classmethod
-    def of(cls, model: Any) -> KeptClassifier:
-        """Return what a fitted one has learned."""
-        additive = isinstance(model._posteriors[0], AdditivePosterior)
-        return cls(
-            KeptLabels.of(model.classes_),
-            tuple(model.columns_.tolist()),
-            model.domain_,
-            tuple(kept_of(own, None) for own in model._posteriors),
-            model.status_ if len(model.classes_) > 2 else (model.status_,),
-            float(model.elbo_),
-            int(model.num_passes_),
-            int(model.num_rows_),
-            dict(model.timings_),
-            model._extent if additive else None,
+    def of(cls, model: Any, **given: Any) -> Self:
+        """Return what a fitted estimator has learned."""
+        return super().of(
+            model,
+            classes=KeptLabels.of(model.classes_),
+            posteriors=tuple(kept_of(own, None) for own in model._posteriors),
+            status=model.status_ if len(model.classes_) > 2 else (model.status_,),
+            **given,
         )
 
     def give(self, model: Any) -> None:
-        """Put it into a fresh one."""
-        classes = self.classes.labels()
-        count = len(classes) if len(classes) > 2 else 1
-        columns = _columns(self.columns, model.n_features_in_)
-        num_dims = len(columns)
-        demand(len(self.domain.lower) == num_dims, "must be one edge for each column", "domain")
+        """Put it into a fresh estimator."""
+        super().give(model)
+        model.classes_ = self.classes.labels()
+        count = len(model.classes_) if len(model.classes_) > 2 else 1
+        num_dims = _check_columns(self.columns, self.domain, model)
         demand(len(self.posteriors) == count, f"must be {count} posteriors", "posteriors")
         demand(len(self.status) == count, f"must be {count} texts", "status")
         demand(self.num_passes >= 0, "must be at least 0", "num_passes")
         demand(self.num_rows >= 0, "must be at least 0", "num_rows")
         setting = Setting(num_dims, 1, available_threads(model.n_jobs))
-        posteriors = [
-            _restored(own, setting, f"posteriors/{i}") for i, own in enumerate(self.posteriors)
+        model._posteriors = posteriors = [
+            restored(own, setting, f"posteriors/{i}") for i, own in enumerate(self.posteriors)
         ]
         demand(len({type(own) for own in posteriors}) == 1, "must be of one form", "posteriors")
         if isinstance(posteriors[0], AdditivePosterior):
             if self.extent is None:
-                raise Refused("is missing", "extent")
+                raise RefusedError("is missing", "extent")
             fits = len(self.extent.lower) == num_dims and np.all(np.isfinite(self.extent))
             demand(fits, "must be finite, one edge for each column", "extent")
-        names = dict(enumerate(columns.tolist()))
+        names = dict(enumerate(self.columns.tolist()))
 
-        def one_or_all(values: list[Any]) -> Any:
-            return values[0] if count == 1 else tuple(values)
+        def one_or_all(values: Iterable[Any]) -> Any:
+            return next(iter(values)) if count == 1 else tuple(values)
 
-        model.classes_, model.columns_, model.domain_ = classes, columns, self.domain
-        model._posteriors, model._extent = posteriors, self.extent
         model.posterior_ = one_or_all(posteriors)
-        model.kernel_ = one_or_all([own.kernel.with_columns(names) for own in posteriors])
-        model.features_ = one_or_all([own.features for own in posteriors])
-        model.status_ = one_or_all(list(self.status))
-        model.elbo_, model.timings_ = self.elbo, self.seconds
-        model.num_passes_, model.num_rows_ = self.num_passes, self.num_rows
+        model.kernel_ = one_or_all(own.kernel.with_columns(names) for own in posteriors)
+        model.features_ = one_or_all(own.features for own in posteriors)
+        model.status_ = one_or_all(self.status)
 
 
 # ---------------------------------------------------------------------- StochasticGPRegressor
 
 
-class KeptStochastic(NamedTuple):
+@dataclass(frozen=True)
+class KeptStochastic(KeptFit):
     """What a `StochasticGPRegressor` has learned."""
 
-    posterior: Kept
+    posterior: KeptPosterior
     target_offset: float
     target_scale: float
     history: tuple[Progress, ...]
-    elbo: float
     elbo_error: float
     status: str
 
     @classmethod
-    def of(cls, model: Any) -> KeptStochastic:
-        """Return what a fitted one has learned."""
-        return cls(
-            kept_of(model.posterior_, None),
-            float(model.target_offset_),
-            float(model.target_scale_),
-            tuple(model.history_),
-            float(model.elbo_),
-            float(model.elbo_error_),
-            model.status_,
-        )
+    def of(cls, model: Any, **given: Any) -> Self:
+        """Return what a fitted estimator has learned."""
+        return super().of(model, posterior=kept_of(model.posterior_, None), **given)
 
     def give(self, model: Any) -> None:
-        """Put it into a fresh one."""
-        scale = self.target_scale
-        demand(scale > 0, "must be positive", "target_scale")
-        posterior = _restored(self.posterior, Setting(model.n_features_in_, 1), "posterior")
-        model.target_offset_, model.target_scale_ = self.target_offset, scale
+        """Put it into a fresh estimator."""
+        super().give(model)
+        demand(self.target_scale > 0, "must be positive", "target_scale")
+        square = self.target_scale**2
+        posterior = restored(self.posterior, Setting(model.n_features_in_, 1), "posterior")
         model.posterior_, model.features_ = posterior, posterior.features
-        model.kernel_ = posterior.kernel.scaled(scale**2)
-        model.noise_variance_ = posterior.noise_variance * scale**2
-        model.history_, model.status_ = list(self.history), self.status
-        model.elbo_, model.elbo_error_ = self.elbo, self.elbo_error
+        model.kernel_ = posterior.kernel.scaled(square)
+        model.noise_variance_ = posterior.noise_variance * square
+        model.history_ = list(self.history)
 
 
 # ---------------------------------------------------------------------- parts
 
 
-def _restored(kept: Kept, setting: Setting, where: str) -> Any:
-    try:
-        return restored(kept, setting)
-    except Refused as error:
-        raise Refused(error.what, f"{where}/{error.name}") from error
-
-
-def _columns(columns: tuple[int, ...], num_columns: int) -> NDArray[np.int64]:
-    ascending = bool(columns) and list(columns) == sorted(set(columns))
-    within = ascending and columns[0] >= 0 and columns[-1] < num_columns
-    demand(within, f"must be distinct, ascending, of {num_columns}", "columns")
-    return np.array(columns, dtype=np.int64)
+def _check_columns(columns: NDArray[np.int64], domain: Domain, model: Any) -> int:
+    """Return the number of columns that a model sees, having checked which."""
+    there = columns.ndim == 1 and len(columns) > 0 and np.all(np.diff(columns) > 0)
+    within = there and columns[0] >= 0 and columns[-1] < model.n_features_in_
+    demand(within, f"must be distinct, ascending, of {model.n_features_in_}", "columns")
+    demand(len(domain.lower) == len(columns), "must be one edge for each column", "domain")
+    return len(columns)
 
 
 class _Known(NamedTuple):
     kind: type
-    kept: Any
+    kept: type[KeptFit]
 
 
 _BOUNDS = ("elbo", "tightened_bound", "upper_bound", "elbo_error")

@@ -8,7 +8,9 @@ iterative posterior. The rows of exact and neighbour posteriors are in the sketc
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+import warnings
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +34,6 @@ from orthogp.inference.lattice_system import DataDensity
 from orthogp.inference.merged_rows import merge_rows
 from orthogp.inference.moments import moments_from_statistics
 from orthogp.inference.posterior import Posterior, Solution
-from orthogp.inference.predictive import PredictivePosterior
 from orthogp.inference.threads import one_thread
 from orthogp.inference.variance_field import VarianceField
 from orthogp.kept_rows import KeptRows
@@ -43,7 +44,7 @@ from orthogp.neighbours.posterior import NeighbourPosterior, Trend
 from orthogp.sketch import Sketch, Units
 from orthogp.statistics import AdditiveStatistics, FourierStatistics, FrequencyLattice
 from orthogp.storage.classes import Complexes, Floats, demand, demand_shape, whole
-from orthogp.storage.codec import Refused, register
+from orthogp.storage.codec import RefusedError, register, taken
 
 # The most features whose posterior is computed from sums that take far less room than its matrices.
 MOST_COMPUTED = 4000
@@ -60,7 +61,7 @@ class Setting(NamedTuple):
         Of the inputs that the kernel sees, and of the targets.
     num_threads : int, optional
     sketch, units
-        The sums and the units of their targets, if the model keeps them.
+        The sums, or the rows, and the units of their targets, if the model keeps them.
     repeats : bool
         Whether weights count rows.
     """
@@ -72,60 +73,82 @@ class Setting(NamedTuple):
     units: Units | None = None
     repeats: bool = True
 
-    def standardised(self) -> FourierStatistics | AdditiveStatistics:
+    def sums(self) -> FourierStatistics | AdditiveStatistics:
         """Return the sums of the standardised targets, for a posterior without its factor."""
         if self.sketch is None or self.units is None or isinstance(self.sketch, KeptRows):
-            raise Refused("is missing", "factor")
+            raise RefusedError("is missing", "factor")
         return self.sketch.standardised(self.units)
 
 
-def kept_of(posterior: PredictivePosterior, sketch: Sketch | None) -> Any:
-    """Return what a file holds of a posterior, without what follows from a sketch beside it."""
+@dataclass(frozen=True)
+class KeptPosterior:
+    """What is kept of every posterior."""
+
+    #: Where in a posterior its fields are, if not under their names.
+    paths: ClassVar[dict[str, str]] = {}
+
+    kernel: Kernel
+    noise_variance: float
+
+    @classmethod
+    def of(cls, posterior: Any, sketch: Sketch | None) -> Self:
+        """Return what is kept of a posterior, without what follows from a sketch beside it."""
+        return taken(cls, posterior, cls.paths)
+
+    def posterior(self, setting: Setting) -> Any:
+        """Return the posterior."""
+        raise NotImplementedError
+
+
+def kept_of(posterior: Any, sketch: Sketch | None) -> KeptPosterior:
+    """Return what a file holds of a posterior."""
     for kind, form in _FORMS.items():
         if isinstance(posterior, kind):
             return form.of(posterior, sketch)
     raise FileError(f"A file cannot hold a posterior of the class {type(posterior).__name__}.")
 
 
-def restored(kept: Any, setting: Setting) -> Any:
-    """Return the posterior that a file holds."""
-    kept.kernel.check(setting.num_dims)
-    demand(kept.noise_variance > 0, "must be positive", "noise_variance")
-    domain = getattr(kept, "domain", None)
-    if domain is not None:
-        demand(
-            len(domain.lower) == setting.num_dims,
-            f"must be of {setting.num_dims} columns",
-            "domain",
-        )
-    posterior = kept.posterior(setting)
-    numbers = [posterior.prior_variance, posterior.residual]
-    if isinstance(posterior, Posterior | AdditivePosterior):
-        numbers += [posterior.mean.sum(), posterior.chol.sum()]
-    demand(np.isfinite(numbers), "does not give a finite posterior")
+def restored(kept: KeptPosterior, setting: Setting, where: str) -> Any:
+    """Return the posterior that a file holds, having seen that it predicts."""
+    try:
+        kept.kernel.check(setting.num_dims)
+        demand(kept.noise_variance > 0, "must be positive", "noise_variance")
+        domain, num_dims = getattr(kept, "domain", None), setting.num_dims
+        if domain is not None:
+            demand(len(domain.lower) == num_dims, f"must be of {num_dims} columns", "domain")
+        posterior = kept.posterior(setting)
+        # What fits nowhere else fails here, and not in the hands of a user.
+        point = np.zeros((1, num_dims)) if domain is None else np.nan_to_num([domain.lower])
+        with warnings.catch_warnings(action="ignore"):
+            mean = posterior.predict(point).mean
+        demand(mean.shape == (1, setting.num_targets), f"must be of {setting.num_targets} targets")
+        numbers = [posterior.prior_variance, posterior.residual]
+        if isinstance(posterior, Posterior | AdditivePosterior):
+            numbers += [posterior.mean.sum(), posterior.chol.sum()]
+        demand(np.isfinite(numbers), "does not give a finite posterior")
+    except RefusedError as error:
+        raise RefusedError(error.what, f"{where}/{error.name}") from error
     return posterior
 
 
 # ---------------------------------------------------------------------- series
 
 
-class KeptLattice(NamedTuple):
+@dataclass(frozen=True)
+class KeptLattice(KeptPosterior):
     """A posterior on one lattice: q(u) follows from the sums, if it is not here."""
 
-    kernel: Kernel
-    noise_variance: float
     domain: Domain
     features: Lattice
     mean: Floats | None = None
     factor: Floats | None = None
 
     @classmethod
-    def of(cls, posterior: Posterior, sketch: Sketch | None) -> KeptLattice:
+    def of(cls, posterior: Posterior, sketch: Sketch | None) -> Self:
         """Return what is kept of a posterior."""
-        own = (posterior.kernel, posterior.noise_variance, posterior.domain, posterior.features)
         if sketch is not None and len(posterior.mean) <= MOST_COMPUTED:
-            return cls(*own)
-        return cls(*own, posterior.mean, _packed(posterior.chol))
+            return taken(cls, posterior, cls.paths, mean=None, factor=None)
+        return taken(cls, posterior, cls.paths, factor=_packed(posterior.chol))
 
     def posterior(self, setting: Setting) -> Posterior:
         """Return the posterior."""
@@ -136,60 +159,60 @@ class KeptLattice(NamedTuple):
         if self.factor is not None:
             solution = Solution(_mean(self.mean, m, setting), _unpacked(self.factor, m))
             return Posterior(*own, solution, self.domain, setting.num_threads)
-        sums = setting.standardised()
+        sums = setting.sums()
         if not isinstance(sums, FourierStatistics):
-            raise Refused("must be additive, as the sums are", "features")
-        demand(
-            m <= MOST_COMPUTED, f"must be stored for more than {MOST_COMPUTED} features", "factor"
-        )
+            raise RefusedError("must be additive, as the sums are", "features")
+        few = m <= MOST_COMPUTED
+        demand(few, f"must be stored for more than {MOST_COMPUTED} features", "factor")
         thin = sums.decimate(_decimation(sums.lattice, features.lattice))
         moments = moments_from_statistics(features, self.kernel, thin, repeats=setting.repeats)
         with one_thread():
             return Posterior(*own, moments, self.domain, setting.num_threads)
 
 
-class KeptAdditive(NamedTuple):
+@dataclass(frozen=True)
+class KeptAdditive(KeptPosterior):
     """A posterior on one lattice for each component.
 
     Without sums beside it, there are the mean and the factor of q(u), and of the rows what
     components are centred by: the averages of each one's modes, one of each pair ±t.
     """
 
-    kernel: Kernel
-    noise_variance: float
+    paths: ClassVar[dict[str, str]] = {"shares": "shares.components"}
+
     domain: Domain
     features: AdditiveLattice
     mean: Floats | None = None
     factor: Floats | None = None
-    shares: Floats | None = None
+    shares: Annotated[Floats, "c p"] | None = None
     averages: tuple[Complexes, ...] = ()
 
     @classmethod
-    def of(cls, posterior: AdditivePosterior, sketch: Sketch | None) -> KeptAdditive:
+    def of(cls, posterior: AdditivePosterior, sketch: Sketch | None) -> Self:
         """Return what is kept of a posterior."""
-        own = (posterior.kernel, posterior.noise_variance, posterior.domain, posterior.features)
         if sketch is None:
             halves = (own.averages.ravel()[own.averages.size // 2 :] for own in posterior.sums)
-            shares = posterior.shares.components
-            return cls(*own, posterior.mean, _packed(posterior.chol), shares, tuple(halves))
+            factor = _packed(posterior.chol)
+            return taken(cls, posterior, cls.paths, factor=factor, averages=tuple(halves))
         if len(posterior.kernels) == 1 and len(posterior.mean) > MOST_COMPUTED:
             raise FileError(
                 f"A file of one component takes up to {MOST_COMPUTED} features, got "
                 f"{len(posterior.mean)}: fit with a smaller max_features."
             )
-        return cls(*own)
+        nothing: dict[str, Any] = {"mean": None, "factor": None, "shares": None, "averages": ()}
+        return taken(cls, posterior, cls.paths, **nothing)
 
     def posterior(self, setting: Setting) -> AdditivePosterior:
         """Return the posterior."""
         if self.factor is not None:
             return self._from_factor(self.factor, setting)
-        features, sums, sketch = self.features, setting.standardised(), setting.sketch
+        features, sums, sketch = self.features, setting.sums(), setting.sketch
         if (
             not isinstance(sums, AdditiveStatistics)
             or not isinstance(sketch, AdditiveSketch)
             or features.columns != tuple(own.columns for own in sums.components)
         ):
-            raise Refused("must be lattices on the columns of the sums", "features")
+            raise RefusedError("must be lattices on the columns of the sums", "features")
         kept = sum(block.size for block in sums.cross.values())
         few = features.num_features <= max(MOST_COMPUTED, np.sqrt(2 * kept))
         demand(few, "must not be more than the sums of pairs", "features")
@@ -198,60 +221,48 @@ class KeptAdditive(NamedTuple):
         moments = moments_from_statistics(features, self.kernel, thin, repeats=setting.repeats)
         averages = tuple(map(ComponentSums.of, thin.parts))
         periods = tuple(term.periods for term in sketch.terms)
+        own = (features, self.kernel, self.noise_variance)
         with one_thread():
-            return self._with(moments, averages, periods, setting)
+            return AdditivePosterior(
+                *own, moments, averages, self.domain, periods, setting.num_threads
+            )
 
     def _from_factor(self, factor: Floats, setting: Setting) -> AdditivePosterior:
-        features = self.features
-        terms = self.kernel.terms if isinstance(self.kernel, Sum) else ()
+        features, kernel = self.features, self.kernel
+        terms = kernel.terms if isinstance(kernel, Sum) else ()
         columns = tuple(term.dims for term in terms if isinstance(term, On))
         # The kernel's columns have been checked; those of the features are the same.
         same = len(columns) == len(terms) and columns == features.columns
         demand(same, "must be on the columns of the kernel's terms", "features")
-        parts = list(zip(features.parts, columns, strict=True))
-        fits = all(part.lattice.num_dims == len(own) for part, own in parts)
-        demand(fits, "must have a lattice in as many columns as each term", "features")
         slopes = features.num_slopes in (0, setting.num_dims)
         demand(slopes, f"must have slopes for {setting.num_dims} columns, or none", "features")
-        m, p = features.num_features, setting.num_targets
-        mean = _mean(self.mean, m, setting)
         if self.shares is None:
-            raise Refused("is missing", "shares")
-        demand_shape(self.shares, (len(terms), p), "shares")
+            raise RefusedError("is missing", "shares")
+        demand_shape(self.shares, (len(terms), setting.num_targets), "shares")
         demand(self.shares >= 0, "must not be negative", "shares")
         count = len(self.averages) == len(terms)
         demand(count, f"must be a list of {len(terms)} arrays", "averages")
         sums = []
         for j, (part, half) in enumerate(zip(features.parts, self.averages, strict=True)):
+            demand(part.lattice.num_dims == len(columns[j]), "must be as the terms", "features")
             shape = part.lattice.target_shape
             demand_shape(half, ((int(np.prod(shape)) + 1) // 2,), f"averages/{j}")
             sums.append(ComponentSums(part.lattice, whole(half[None], shape)[0]))
-        shares = Shares(self.shares, np.zeros(p))
-        solution = AdditiveSolution(mean, _unpacked(factor, m), shares)
-        kernels = zip(term_kernels(self.kernel), columns, strict=True)
+        m = features.num_features
+        shares = Shares(self.shares, np.zeros(setting.num_targets))
+        solution = AdditiveSolution(_mean(self.mean, m, setting), _unpacked(factor, m), shares)
+        kernels = zip(term_kernels(kernel), columns, strict=True)
         periods = tuple(own_periods(own, len(within)) for own, within in kernels)
-        return self._with(solution, tuple(sums), periods, setting)
-
-    def _with(
-        self, moments: Any, sums: tuple[ComponentSums, ...], periods: Any, setting: Setting
-    ) -> AdditivePosterior:
-        return AdditivePosterior(
-            self.features,
-            self.kernel,
-            self.noise_variance,
-            moments,
-            sums,
-            self.domain,
-            periods,
-            setting.num_threads,
-        )
+        own = (features, kernel, self.noise_variance, solution, tuple(sums), self.domain)
+        return AdditivePosterior(*own, periods, setting.num_threads)
 
 
-class KeptFamily(NamedTuple):
+@dataclass(frozen=True)
+class KeptFamily(KeptPosterior):
     """A posterior of any other family of features."""
 
-    kernel: Kernel
-    noise_variance: float
+    paths: ClassVar[dict[str, str]] = {"mean_function": "mean_prior"}
+
     domain: Domain
     features: Features
     mean_function: MeanPrior
@@ -261,38 +272,24 @@ class KeptFamily(NamedTuple):
     offset: float
 
     @classmethod
-    def of(cls, posterior: FamilyPosterior, sketch: Sketch | None) -> KeptFamily:
+    def of(cls, posterior: FamilyPosterior, sketch: Sketch | None) -> Self:
         """Return what is kept of a posterior."""
-        return cls(
-            posterior.kernel,
-            posterior.noise_variance,
-            posterior.domain,
-            posterior.features,
-            posterior.mean_prior,
-            posterior.mean,
-            _packed(posterior.chol),
-            float(posterior.residual),
-            float(posterior.offset),
-        )
+        return taken(cls, posterior, cls.paths, factor=_packed(posterior.chol))
 
     def posterior(self, setting: Setting) -> FamilyPosterior:
         """Return the posterior."""
-        prior, sketch, num_dims = self.mean_function, setting.sketch, setting.num_dims
+        features, prior, num_dims = self.features, self.mean_function, setting.num_dims
         if prior.slope_variance:
             demand(len(prior.origin) == num_dims, f"must be of {num_dims} columns", "mean_function")
-        if isinstance(self.features, SeriesFeatures):
-            lattice = self.features.lattice
-            demand(lattice.num_dims == num_dims, f"must be on {num_dims} columns", "features")
-            if sketch is not None:
-                sums = sketch.statistics
-                on = isinstance(sums, FourierStatistics) and np.all(
-                    lattice.extent <= sums.lattice.extent
-                )
-                demand(on, "must lie on the lattice of the sums", "features")
+        sums = None if setting.sketch is None else setting.sketch.statistics
+        if isinstance(features, SeriesFeatures) and sums is not None:
+            extent = features.lattice.extent
+            on = isinstance(sums, FourierStatistics) and np.all(extent <= sums.lattice.extent)
+            demand(on, "must lie on the lattice of the sums", "features")
         demand(self.residual >= 0, "must be at least 0", "residual")
-        m = self.features.num_features + len(prior.features(np.zeros((1, num_dims)))[0])
+        m = features.num_features + len(prior.features(np.zeros((1, num_dims)))[0])
         return FamilyPosterior(
-            self.features,
+            features,
             self.kernel,
             self.noise_variance,
             prior,
@@ -305,128 +302,107 @@ class KeptFamily(NamedTuple):
         )
 
 
-class KeptIterative(NamedTuple):
+@dataclass(frozen=True)
+class KeptIterative(KeptPosterior):
     """The solution for the modes of a large lattice; the preconditioner follows from the sums."""
 
-    kernel: Kernel
-    noise_variance: float
+    paths: ClassVar[dict[str, str]] = {
+        **{name: f"modes.{name}" for name in ModePosterior._fields},
+        "splines": "variance.splines",
+        "variance_error": "variance.relative_error",
+    }
+
     domain: Domain
     modes: Complexes
-    slopes: Floats
+    slopes: Annotated[Floats, "q p"]
     covariate_modes: Complexes
-    slope_factor: Floats
-    explained: Floats
+    slope_factor: Annotated[Floats, "q q"]
+    explained: Annotated[Floats, "p"]
     splines: Floats
     variance_error: float
 
-    @classmethod
-    def of(cls, posterior: IterativePosterior, sketch: Sketch | None) -> KeptIterative:
-        """Return what is kept of a posterior."""
-        return cls(
-            posterior.kernel,
-            posterior.noise_variance,
-            posterior.domain,
-            **{name: np.asarray(value) for name, value in posterior.modes._asdict().items()},
-            splines=posterior.variance.splines,
-            variance_error=posterior.variance.relative_error,
-        )
-
     def posterior(self, setting: Setting) -> IterativePosterior:
         """Return the posterior."""
-        sums = setting.standardised()
-        if not isinstance(sums, FourierStatistics) or setting.sketch is None:
-            raise Refused("needs sums on one lattice")
+        sums, sketch = setting.sums(), setting.sketch
+        if not isinstance(sums, FourierStatistics) or sketch is None:
+            raise RefusedError("needs sums on one lattice")
         threads = setting.num_threads or 1
         density = DataDensity(sums, threads)
-        mean, shape = setting.sketch.mean, density.grid.shape
-        p, q = setting.num_targets, setting.num_dims if mean.slope_variance else 0
-        modes = ModePosterior(
-            modes=self.modes,
-            slopes=self.slopes,
-            covariate_modes=self.covariate_modes,
-            slope_factor=self.slope_factor,
-            explained=self.explained,
-        )
-        demand_shape(self.modes, (p, *shape), "modes")
+        p, q = setting.num_targets, setting.num_dims if sketch.mean.slope_variance else 0
         demand_shape(self.slopes, (q, p), "slopes")
-        demand_shape(self.covariate_modes, (q, *shape), "covariate_modes")
-        demand_shape(self.slope_factor, (q, q), "slope_factor")
-        demand_shape(self.explained, (p,), "explained")
-        demand_shape(self.splines, (None,) * setting.num_dims, "splines")
-        fine = min(self.splines.shape) >= 2
+        demand_shape(self.modes, (p, *density.grid.shape), "modes")
+        demand_shape(self.covariate_modes, (q, *density.grid.shape), "covariate_modes")
+        fine = self.splines.ndim == setting.num_dims and min(self.splines.shape) >= 2
         demand(fine, "must have at least two points along each column", "splines")
         demand(self.variance_error >= 0, "must be at least 0", "variance_error")
-        model = Model.build(density, mean, self.kernel, self.noise_variance, fine=True)
+        modes = ModePosterior(**{name: getattr(self, name) for name in ModePosterior._fields})
+        model = Model.build(density, sketch.mean, self.kernel, self.noise_variance, fine=True)
         field = VarianceField(self.splines, self.variance_error, sums.lattice)
-        return IterativePosterior(model, modes, field, mean, self.domain, threads)
+        return IterativePosterior(model, modes, field, sketch.mean, self.domain, threads)
 
 
 # ---------------------------------------------------------------------- rows
 
 
-class KeptExact(NamedTuple):
+@dataclass(frozen=True)
+class KeptExact(KeptPosterior):
     """An exact posterior; its rows are those of the sketch, or, in old files, its own."""
 
-    kernel: Kernel
-    noise_variance: float
+    paths: ClassVar[dict[str, str]] = {
+        "mean_function": "mean",
+        "X": "rows.X",
+        "y": "rows.y",
+        "weights": "rows.weights",
+    }
+
     mean_function: MeanPrior
-    X: Floats | None = None
-    y: Floats | None = None
-    weights: Floats | None = None
+    X: Annotated[Floats, "n d"] | None = None
+    y: Annotated[Floats, "n p"] | None = None
+    weights: Annotated[Floats, "n"] | None = None
 
     @classmethod
-    def of(cls, posterior: ExactPosterior, sketch: Sketch | None) -> KeptExact:
+    def of(cls, posterior: ExactPosterior, sketch: Sketch | None) -> Self:
         """Return what is kept of a posterior."""
-        own = (posterior.kernel, posterior.noise_variance, posterior.mean)
-        return cls(*own) if isinstance(sketch, KeptRows) else cls(*own, *posterior.rows)
+        rows = dict.fromkeys(("X", "y", "weights")) if isinstance(sketch, KeptRows) else {}
+        return taken(cls, posterior, cls.paths, **rows)
 
     def posterior(self, setting: Setting) -> ExactPosterior:
         """Return the posterior."""
-        _check_mean(self.mean_function, setting)
-        X, y, weights = self._rows(setting)
+        X, y, weights = self.X, self.y, self.weights
+        if isinstance(setting.sketch, KeptRows) and setting.units is not None:
+            rows = setting.sketch.standardised_rows(setting.units)
+            X, y, weights = rows.X, rows.y, rows.weights
+        elif X is None or y is None or weights is None or not len(X) or np.any(weights <= 0):
+            raise RefusedError("needs the rows, with positive weights")
         demand(len(X) <= MOST_ROWS, f"must have at most {MOST_ROWS} rows", "X")
+        demand(X.shape[1] == setting.num_dims, f"must have {setting.num_dims} columns", "X")
+        _check_mean(self.mean_function, setting)
         own = (self.kernel, self.noise_variance, self.mean_function)
         return ExactPosterior(*own, X, y, weights, repeats=setting.repeats)
 
-    def _rows(self, setting: Setting) -> tuple[Floats, Floats, Floats | None]:
-        if isinstance(setting.sketch, KeptRows) and setting.units is not None:
-            rows = setting.sketch.standardised_rows(setting.units)
-            return rows.X, rows.y, rows.weights
-        if self.X is None or self.y is None or self.weights is None:
-            raise Refused("needs the rows")
-        demand_shape(self.X, (None, setting.num_dims), "X")
-        demand_shape(self.y, (len(self.X), setting.num_targets), "y")
-        demand_shape(self.weights, (len(self.X),), "weights")
-        some = len(self.X) > 0 and np.all(self.weights > 0)
-        demand(some, "must be positive, for at least one row", "weights")
-        return self.X, self.y, self.weights
 
-
-class KeptNeighbours(NamedTuple):
+@dataclass(frozen=True)
+class KeptNeighbours(KeptPosterior):
     """A posterior given the nearest rows, which are those of the sketch."""
 
-    kernel: Kernel
-    noise_variance: float
-    mean_function: MeanPrior
-    coefficients: Floats
-    covariance: Floats
-    num_neighbours: int
+    paths: ClassVar[dict[str, str]] = {
+        "mean_function": "trend.prior",
+        "coefficients": "trend.coefficients",
+        "covariance": "trend.covariance",
+    }
 
-    @classmethod
-    def of(cls, posterior: NeighbourPosterior, sketch: Sketch | None) -> KeptNeighbours:
-        """Return what is kept of a posterior."""
-        trend = posterior.trend
-        own = (posterior.kernel, posterior.noise_variance, trend.prior)
-        return cls(*own, trend.coefficients, trend.covariance, posterior.num_neighbours)
+    mean_function: MeanPrior
+    coefficients: Annotated[Floats, "q p"]
+    covariance: Annotated[Floats, "q q"]
+    num_neighbours: int
 
     def posterior(self, setting: Setting) -> NeighbourPosterior:
         """Return the posterior."""
         if not isinstance(setting.sketch, KeptRows) or setting.units is None:
-            raise Refused("needs the rows")
+            raise RefusedError("needs the rows")
         _check_mean(self.mean_function, setting)
         q = self.mean_function.features(np.zeros((1, setting.num_dims))).shape[1]
         demand_shape(self.coefficients, (q, setting.num_targets), "coefficients")
-        demand_shape(self.covariance, (q, q), "covariance")
         count, most = self.num_neighbours, _MOST_NEIGHBOURS
         demand(1 <= count <= most, f"must be from 1 to {most}", "num_neighbours")
         trend = Trend(self.coefficients, self.covariance, self.mean_function)
@@ -436,9 +412,7 @@ class KeptNeighbours(NamedTuple):
         return NeighbourPosterior(self.kernel, self.noise_variance, merged, trend, count, threads)
 
 
-#: What is kept, by the kind of posterior.
-Kept = KeptLattice | KeptAdditive | KeptFamily | KeptIterative | KeptExact | KeptNeighbours
-_FORMS: dict[type, Any] = {
+_FORMS: dict[type, type[KeptPosterior]] = {
     Posterior: register(KeptLattice, "lattice"),
     AdditivePosterior: register(KeptAdditive, "additive"),
     FamilyPosterior: register(KeptFamily, "features"),
@@ -457,7 +431,7 @@ def _packed(factor: Floats) -> Floats:
 
 
 def _unpacked(triangle: Floats, size: int) -> Floats:
-    """Return the lower triangular matrix of a triangle."""
+    """Return the lower triangular matrix of its triangle, row by row."""
     demand_shape(triangle, (size * (size + 1) // 2,), "factor")
     factor = np.zeros((size, size), order="F")
     factor[np.tril_indices(size)] = triangle
@@ -467,7 +441,7 @@ def _unpacked(triangle: Floats, size: int) -> Floats:
 
 def _mean(mean: Floats | None, size: int, setting: Setting) -> Floats:
     if mean is None:
-        raise Refused("is missing", "mean")
+        raise RefusedError("is missing", "mean")
     demand_shape(mean, (size, setting.num_targets), "mean")
     return mean
 
