@@ -12,7 +12,6 @@ from dataclasses import replace
 from itertools import combinations
 from typing import Annotated, Any
 
-import jax
 import numpy as np
 from numpy.typing import NDArray
 
@@ -29,7 +28,7 @@ from orthogp.features.vff import VariationalFourierSeries
 from orthogp.inference import Certificate, Domain
 from orthogp.inference.training_state import Progress, TrainingSettings
 from orthogp.kept_rows import KeptRows, RowTotals
-from orthogp.kernels import Kernel
+from orthogp.kernels import Categorical, Kernel, On, OnSphere, Product, Sum
 from orthogp.kernels.additive import Term
 from orthogp.kernels.cyclic import own_periods
 from orthogp.kernels.sphere import Sphere
@@ -84,6 +83,7 @@ def _distinct_columns(columns: tuple[int, ...], name: str) -> None:
 
 
 def _check_kernel(kernel: Kernel) -> None:
+    """Check what holds for every kernel, those of users too."""
     parameters = kernel.parameters()
     for name, value in parameters.items():
         demand(np.isfinite(value), "must be finite", name)
@@ -92,21 +92,23 @@ def _check_kernel(kernel: Kernel) -> None:
     fixed = kernel.fixed
     good = set(fixed) <= known and len(set(fixed)) == len(fixed)
     demand(good, f"must be some of {', '.join(sorted(known))}", "fixed")
-    for name in ("terms", "factors"):
-        parts = getattr(kernel, name, (kernel,))
-        demand(1 <= len(parts) <= _MOST_PARTS, f"must have 1 to {_MOST_PARTS} parts", name)
-    demand(max(getattr(kernel, "dims", (0,))) < MOST_COLUMNS, "must be columns", "dims")
-    levels = getattr(kernel, "levels", 2)
-    demand(2 <= levels <= MOST_COLUMNS, f"must be from 2 to {MOST_COLUMNS}", "levels")
+
+
+def _check_own_kernel(kernel: Kernel) -> None:
+    if isinstance(kernel, Sum | Product):
+        number = len(kernel.terms if isinstance(kernel, Sum) else kernel.factors)
+        demand(1 <= number <= _MOST_PARTS, f"must have 1 to {_MOST_PARTS} parts")
+    if isinstance(kernel, On | OnSphere):
+        _distinct_columns(kernel.dims, "dims")
+    if isinstance(kernel, Categorical):
+        good = 2 <= kernel.levels <= MOST_COLUMNS
+        demand(good, f"must be from 2 to {MOST_COLUMNS}", "levels")
 
 
 # ---------------------------------------------------------------------- features
 
 
 def _check_features(features: Features) -> None:
-    for name, value in vars(features).items():
-        if isinstance(value, np.ndarray | jax.Array):
-            demand(np.isfinite(value), "must be finite", name)
     number = getattr(features, "num_features", 1)
     demand(1 <= number <= _MOST_FEATURES, f"must be from 1 to {_MOST_FEATURES}", "num_features")
     for name in ("centre", "spacing", "a", "r", "width", "input_sd", "lengthscale", "half_width"):
@@ -355,17 +357,17 @@ def _kept_rows(
 # ---------------------------------------------------------------------- all of them
 
 
-def _register_public(package: Any, base: type) -> None:
+def _register_public(package: Any, base: type, check: Any) -> None:
     """Register all classes that a package lists and that objects can be made of."""
     for name in package.__all__:
         kind = getattr(package, name)
         if isinstance(kind, type) and issubclass(kind, base) and not inspect.isabstract(kind):
-            register(kind)
+            check_every(register(kind), check)
 
 
-_register_public(kernel_classes, Kernel)
+_register_public(kernel_classes, Kernel, _check_own_kernel)
 register(Sphere)
-_register_public(feature_families, Features)
+_register_public(feature_families, Features, _check_features)
 register(RandomSeries)
 register(PointTwoBlock)
 register(HarmonicSeries, make=_harmonic_series)
@@ -387,7 +389,6 @@ register(Progress, infinite=("elbo", "standard_error"))
 register(Certificate, infinite=Certificate._fields)
 
 check_every(Kernel, _check_kernel)
-check_every(Features, _check_features)
 check_every(FrequencyLattice, _check_lattice)
 check_every(ComponentLattice, _check_component)
 check_every(Domain, _check_domain)

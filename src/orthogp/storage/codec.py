@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from operator import attrgetter
 from typing import Annotated, Any, NamedTuple, NoReturn, TypeVar, Union
 
+import jax
 import numpy as np
 
 from orthogp.errors import FileError, OrthogpError
@@ -196,8 +197,8 @@ def decoding(path: str | os.PathLike[str]) -> Iterator[Decoder]:
     make no model must not end in a traceback.
     """
     try:
-        # What overflows is found by the checks of finiteness.
-        with np.errstate(all="ignore"):
+        # What overflows is found by the checks of finiteness; a user's class may make JAX arrays.
+        with np.errstate(all="ignore"), jax.enable_x64(True):
             yield Decoder(str(path))
     except RefusedError as error:
         raise FileError(_sentence(str(path), error.name, error.what)) from error
@@ -242,8 +243,8 @@ class Decoder:
             return self._scalar(node, hint, where, infinite)
         if origin is Callable:
             self._fail(where, "is code, which no file holds")
-        if hasattr(hint, "array_type"):
-            # An array as jaxtyping annotates it.
+        # Arrays of NumPy, of JAX, or as jaxtyping annotates them.
+        if hint in (np.ndarray, jax.Array) or hasattr(hint, "array_type"):
             return self._array(node, Any, where, infinite)
         if isinstance(hint, type) and hint is not object:
             if any(issubclass(kind, hint) for kind in _BY_CLASS):

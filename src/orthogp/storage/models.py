@@ -192,6 +192,9 @@ class KeptFit:
 
     def give(self, model: Any) -> None:
         """Put it into a fresh estimator."""
+        seconds = getattr(self, "seconds", {"total": 0.0})
+        good = "total" in seconds and min(seconds.values()) >= 0
+        demand(good, "must be a total, and not negative", "seconds")
         for name, attribute in self._attributes().items():
             setattr(model, attribute, getattr(self, name))
 
