@@ -35,7 +35,7 @@ def test_there_are_files_of_the_first_version():
     assert all(path.stat().st_size < 50_000 for path in DATA.iterdir())
 
 
-@pytest.mark.parametrize("name", small_models.KINDS)
+@pytest.mark.parametrize("name", [*small_models.KINDS, *small_models.MORE_KINDS])
 def test_old_models_predict_what_they_predicted(version, name):
     path = DATA / f"{name}-{version}.orthogp"
     model = load_model(path)

@@ -118,7 +118,8 @@ def restored(kept: KeptPosterior, setting: Setting, where: str) -> Any:
             demand(len(domain.lower) == num_dims, f"must be of {num_dims} columns", "domain")
         posterior = kept.posterior(setting)
         # What fits nowhere else fails here, and not in the hands of a user.
-        point = np.zeros((1, num_dims)) if domain is None else np.nan_to_num([domain.lower])
+        edges = np.zeros(num_dims) if domain is None else domain.lower
+        point = np.where(np.isfinite(edges), edges, 0.0)[None]
         with warnings.catch_warnings(action="ignore"):
             mean = posterior.predict(point).mean
         demand(mean.shape == (1, setting.num_targets), f"must be of {setting.num_targets} targets")
