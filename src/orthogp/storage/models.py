@@ -9,17 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
+from importlib import import_module
 from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from orthogp.classifier import GPClassifier
 from orthogp.diagnostics.results import Diagnostics
 from orthogp.engines import ENGINES, Trial
 from orthogp.errors import FileError
-from orthogp.estimators import GPRegressor
 from orthogp.features.series import SeriesFeatures
 from orthogp.inference import Certificate, Domain
 from orthogp.inference.additive_posterior import AdditivePosterior
@@ -33,7 +32,6 @@ from orthogp.neighbours.posterior import NeighbourPosterior
 from orthogp.sketch import Sketch, Units
 from orthogp.statistics import AdditiveStatistics, FourierStatistics
 from orthogp.statistics.nufft import available_threads
-from orthogp.stochastic import StochasticGPRegressor
 from orthogp.storage.classes import MOST_COLUMNS, Floats, demand, demand_shape
 from orthogp.storage.codec import RefusedError, decoding, encode, register, taken
 from orthogp.storage.container import FilePath, read_file, write_file
@@ -67,7 +65,7 @@ def save(path: FilePath, saved: Any, about: Mapping[str, Any] | None = None) -> 
         kind = _kind_of(type(saved))
         check_is_fitted(saved, "posterior_")
         about = getattr(saved, "about_", None) if about is None else about
-        content = encode(KeptModel.of(saved, _MODELS[kind].kept))
+        content = encode(KeptModel.of(saved, _MODELS[kind]))
     write_file(path, kind, content, about)
 
 
@@ -102,13 +100,13 @@ def _read(path: FilePath, kind: str, hint: type[Saved]) -> tuple[Saved, dict[str
 
 def _model(path: FilePath, kinds: tuple[str, ...], kind: type | None) -> Any:
     header, content = read_file(path, kinds)
-    known = _MODELS[header.kind]
     with decoding(path) as decoder:
         content = upgraded(content, header.kind) if header.version == 1 else content
         kept: KeptModel = decoder.decode(content, KeptModel)
-        if not isinstance(kept.fit, known.kept):
+        if not isinstance(kept.fit, _MODELS[header.kind]):
             raise RefusedError(f"must be what was learned by a {header.kind}", "fit")
-        model = kept.model(kind or known.kind)
+        # Estimators are made of parts that save sketches, and are found by name.
+        model = kept.model(kind or getattr(import_module("orthogp"), header.kind))
         if header.about:
             model.about_ = header.about
     return model
@@ -116,9 +114,9 @@ def _model(path: FilePath, kinds: tuple[str, ...], kind: type | None) -> Any:
 
 def _kind_of(kind: type) -> str:
     """Return what files say that they hold for a class, or for one derived from it."""
-    for name, known in _MODELS.items():
-        if issubclass(kind, known.kind):
-            return name
+    for base in kind.__mro__:
+        if base.__name__ in _MODELS and base.__module__.startswith("orthogp."):
+            return base.__name__
     raise FileError(f"A file cannot hold a {kind.__name__}: only {', '.join(_MODELS)}.")
 
 
@@ -441,19 +439,11 @@ def _check_columns(columns: NDArray[np.int64], domain: Domain, model: Any) -> in
     return len(columns)
 
 
-class _Known(NamedTuple):
-    kind: type
-    kept: type[KeptFit]
-
-
 _BOUNDS = ("elbo", "tightened_bound", "upper_bound", "elbo_error")
-_MODELS: dict[str, _Known] = {
-    name: _Known(kind, register(kept, name, infinite=_BOUNDS))
-    for name, kind, kept in (
-        ("GPRegressor", GPRegressor, KeptRegressor),
-        ("GPClassifier", GPClassifier, KeptClassifier),
-        ("StochasticGPRegressor", StochasticGPRegressor, KeptStochastic),
-    )
+_MODELS: dict[str, type[KeptFit]] = {
+    "GPRegressor": register(KeptRegressor, "GPRegressor", infinite=_BOUNDS),
+    "GPClassifier": register(KeptClassifier, "GPClassifier", infinite=_BOUNDS),
+    "StochasticGPRegressor": register(KeptStochastic, "StochasticGPRegressor", infinite=_BOUNDS),
 }
 #: What the header of a model's file may call it.
 MODEL_KINDS = frozenset(_MODELS)
