@@ -24,7 +24,7 @@ import numpy as np
 from orthogp.errors import FileError, OrthogpError
 
 Kind = TypeVar("Kind", bound=type)
-Kind2 = TypeVar("Kind2")
+Made = TypeVar("Made")
 
 #: The entry of a record that names its class.
 TYPE = "$type"
@@ -140,7 +140,7 @@ def _shape(hint: Any) -> tuple[str, ...] | None:
     return None
 
 
-def taken(kind: Callable[..., Kind2], source: Any, paths: Mapping[str, str], **given: Any) -> Kind2:
+def taken(kind: Callable[..., Made], source: Any, paths: Mapping[str, str], **given: Any) -> Made:
     """Return a record whose fields are attributes of an object, at `paths` if called otherwise."""
     names = (name for name in inspect.signature(kind).parameters if name not in given)
     held = {name: attrgetter(paths.get(name, name))(source) for name in names}
