@@ -16,8 +16,8 @@ ALLOWED = {
     "errors": set(),
     "precision": set(),
     "kernels": {"errors", "precision"},
-    # Of storage, only what knows nothing of models: the layout of files.
-    "statistics": {"errors", "storage"},
+    "persistence": set(),
+    "statistics": {"errors", "persistence"},
     "features": {"errors", "precision", "kernels", "statistics"},
     "inference": {"errors", "precision", "kernels", "statistics", "features"},
     "neighbours": {"errors", "precision", "kernels", "statistics", "features", "inference"},
