@@ -14,6 +14,7 @@ ROOT = Path(orthogp.__file__).resolve().parent
 # Parts that are not named here stand at the right end, and may import all that is named.
 ORDER = (
     "errors",
+    "persistence",
     "precision",
     "kernels",
     "statistics",
@@ -23,8 +24,8 @@ ORDER = (
     "exact",
 )
 ALLOWED = {part: set(ORDER[:i]) for i, part in enumerate(ORDER)} | {
-    # Of storage, only what knows nothing of models: the layout of files. Of files, the cluster.
-    "statistics": {"errors", "files", "storage"},
+    # Of files, only the cluster.
+    "statistics": {"errors", "files", "persistence"},
     "neighbours": set(ORDER),
     "fields": set(ORDER),
     "stochastic": set(ORDER),

@@ -8,9 +8,9 @@ import pytest
 from orthogp import GPRegressor
 from orthogp.errors import KernelError
 from orthogp.inference.parameters import learned_slots, pack, unpack
-from orthogp.kernels import RBF, Matern32, QuasiPeriodic, Rotated
-from orthogp.storage.kernels import kernel_content, kernel_from
-from orthogp.storage.record import Record
+from orthogp.kernels import RBF, Kernel, Matern32, QuasiPeriodic, Rotated
+from orthogp.storage import classes  # noqa: F401 (registers the kernels)
+from orthogp.storage.codec import Decoder, encode
 from tests import oracles
 from tests.problems import covariances
 
@@ -52,7 +52,7 @@ def test_what_is_fixed_is_not_learned_and_is_stored():
     kernel = Rotated(INNER, 0.6).fix("variance").fix("angle")
     assert [slot.name for slot in learned_slots(kernel)] == ["lengthscale"]
     assert learned_slots(kernel.fix()) == ()
-    again = kernel_from(Record(kernel_content(kernel), "a test", "kernel"))
+    again = Decoder("a test").decode(encode(kernel), Kernel)
     assert repr(again) == repr(kernel)
     assert again.fixed == kernel.fixed == ("angle", "variance")
 

@@ -6,11 +6,16 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 
-from orthogp import GPClassifier, GPRegressor
-from orthogp.engines import sketch
-from orthogp.engines import sketch as additive_sketch
+from orthogp import (
+    GPClassifier,
+    GPRegressor,
+    StochasticGPRegressor,
+    TrainingSettings,
+    additive_sketch,
+    sketch,
+)
 from orthogp.features import InducingPoints, Trig, TwoBlock
-from orthogp.kernels import RBF, Cyclic, Matern12
+from orthogp.kernels import RBF, Cyclic, Matern12, Matern32
 from orthogp.learning.sketch import Rows, Sketch
 
 #: The functions below that fit a model, one for each kind of posterior.
@@ -25,6 +30,8 @@ KINDS = (
     "classifier",
     "additive_classifier",
 )
+#: Those of which there are files of each version too, but no forgeries.
+MORE_KINDS = ("sphere", "stochastic", "batch_classifier")
 POINTS = np.linspace(0.1, 5.9, 9)[:, None]
 
 
@@ -104,6 +111,28 @@ def additive_classifier() -> GPClassifier:
     with small_lattices():
         kernel = Cyclic(RBF(4.0, 2.0), 9.0).on(0) + RBF(4.0, 1.0).on(1)
         return GPClassifier(kernel, learn=False, max_features=25, n_jobs=1).fit(X, labels)
+
+
+def sphere() -> GPRegressor:
+    X, y = rows(2, 30)
+    kernel = Matern32(1.0, 2000.0).on_sphere(1, 0, radius=6000.0)
+    settings = {"noise_variance": 0.02, "learn": False, "solver": "exact"}
+    return GPRegressor(kernel, n_jobs=1, **settings).fit(X, y)
+
+
+def stochastic() -> StochasticGPRegressor:
+    X, y = rows()
+    settings = {"max_steps": 20, "learn": False, "batch_size": None}
+    return StochasticGPRegressor(RBF(), features=Trig(9), **settings).fit(X, y)
+
+
+def batch_classifier() -> GPClassifier:
+    X, y = rows()
+    training = TrainingSettings(max_steps=20, block=10)
+    settings = {"learn": False, "max_features": 9, "n_jobs": 1, "domain": (-1.0, [7.0])}
+    with small_lattices():
+        model = GPClassifier(RBF(4.0, 1.0), inference="minibatch", training=training, **settings)
+        return model.fit(X, y > 0)
 
 
 def joint_sketch() -> Sketch:

@@ -35,7 +35,7 @@ def test_there_are_files_of_the_first_version():
     assert all(path.stat().st_size < 50_000 for path in DATA.iterdir())
 
 
-@pytest.mark.parametrize("name", small_models.KINDS)
+@pytest.mark.parametrize("name", [*small_models.KINDS, *small_models.MORE_KINDS])
 def test_old_models_predict_what_they_predicted(version, name):
     path = DATA / f"{name}-{version}.orthogp"
     model = load_model(path)
@@ -45,7 +45,8 @@ def test_old_models_predict_what_they_predicted(version, name):
         np.testing.assert_allclose(now[key], value, rtol=1e-8, atol=1e-10, err_msg=key)
     assert read_header(path).version == version
     assert model.about_["columns"] == ["x", "y"]
-    assert model.summary()
+    if hasattr(model, "summary"):
+        assert model.summary()
 
 
 def test_exact_models_of_files_without_kept_rows_say_what_they_need():
@@ -76,13 +77,13 @@ def test_the_guide_reads_a_file_without_orthogp(tmp_path, monkeypatch):
     (block,) = re.findall(r"```python\n(.*?)```", GUIDE.read_text("utf-8"), flags=re.DOTALL)
     assert "orthogp" not in re.sub(r'"[^"]*"', "", block)
     assert len(block.strip().splitlines()) <= 12
-    (tmp_path / "model.orthogp").write_bytes((DATA / "regressor-1.orthogp").read_bytes())
+    (tmp_path / "model.orthogp").write_bytes((DATA / "regressor-2.orthogp").read_bytes())
     monkeypatch.chdir(tmp_path)
     found: dict = {}
     exec(block, found)
     model = load_model("model.orthogp")
     assert found["metadata"]["kind"] == "GPRegressor"
-    assert found["content"]["fit"]["kernel"]["name"] == "RBF"
+    assert found["content"]["fit"]["kernel"]["$type"] == "RBF"
     assert found["content"]["fit"]["elbo"] == model.elbo_
     pairs = found["arrays"]["fit/sketch/statistics/target_sums"]
     half = pairs[0, :, 0] + 1j * pairs[0, :, 1]

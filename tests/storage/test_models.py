@@ -24,7 +24,7 @@ from orthogp.kernels import (
     SpectralMixture,
 )
 from orthogp.kernels import additive as additive_kernel
-from orthogp.storage import load_model, posteriors, read_header, save_model
+from orthogp.storage import load_model, posteriors, read_header, save
 from tests.storage import small_models
 from tests.storage.small_models import POINTS, rows, small_lattices
 
@@ -238,7 +238,7 @@ def test_names_of_columns_and_notes_come_back(made, tmp_path):
     model.feature_names_in_ = np.array(["depth [m]"], dtype=object)
     model.about_ = {"source": "café\udcff.csv", "units": {"depth [m]": "m"}, "rows": [1, 2.5, None]}
     try:
-        save_model(tmp_path / "m.orthogp", model)
+        save(tmp_path / "m.orthogp", model)
     finally:
         notes = model.about_
         del model.feature_names_in_, model.about_
@@ -317,7 +317,7 @@ def test_a_file_holds_texts_and_numbers_that_others_can_read(made, tmp_path):
 
 
 def test_many_features_keep_their_factor(monkeypatch, tmp_path):
-    monkeypatch.setattr(posteriors, "_MOST_COMPUTED", 20)
+    monkeypatch.setattr(posteriors, "MOST_COMPUTED", 20)
     model = small_models.regressor()
     model.save(tmp_path / "m.orthogp")
     assert read_header(tmp_path / "m.orthogp").shapes["fit/posterior/factor"] == (33 * 34 // 2,)

@@ -360,7 +360,7 @@ class Checkpoint:
 
     def load(self) -> Saved | None:
         """Return where the last run was, `None` if it left nothing or was about other rows."""
-        from orthogp.storage.sketches import load_sketch
+        from orthogp.storage import load_sketch
 
         if not self._path.is_file():
             return None
@@ -383,7 +383,7 @@ class Checkpoint:
 
     def note(self, saved: Saved) -> None:
         """Write how far the pass has come, if the last note is old enough."""
-        from orthogp.storage.sketches import save_sketch
+        from orthogp.storage import save_sketch
 
         if time.monotonic() - self._last < self._every:
             return

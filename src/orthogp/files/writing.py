@@ -53,7 +53,7 @@ def table_writer(path: str, names: Sequence[str]) -> Iterator[TableWriter]:
         yield TextWriter(sys.stdout, names, ",")
         sys.stdout.flush()
         return
-    from orthogp.storage.atomic import replacing
+    from orthogp.storage.container import replacing
 
     with replacing(path) as stream:
         if Path(path).suffix in PARQUET_ENDINGS:
@@ -95,7 +95,7 @@ def write_rows(
     path: str | PathLike[str], names: Sequence[str], rows: Iterable[Sequence[object]]
 ) -> None:
     """Write rows as CSV below their column names; NaN becomes an empty cell."""
-    from orthogp.storage.atomic import replacing
+    from orthogp.storage.container import replacing
 
     with replacing(path) as stream, _as_text(stream) as text:
         writer = csv.writer(text, lineterminator="\n")

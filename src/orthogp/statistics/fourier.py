@@ -15,12 +15,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from orthogp.errors import InputError, LatticeMismatchError, check_finite
+from orthogp.persistence import PersistenceMixin
 from orthogp.statistics.lattice import ComponentLattice, FrequencyLattice
 from orthogp.statistics.nufft import (
     CHUNK_ROWS,
@@ -29,10 +30,6 @@ from orthogp.statistics.nufft import (
     chunks,
     column_sizes,
 )
-from orthogp.statistics.stored import StoredStatistics, fourier_content, fourier_fields
-
-if TYPE_CHECKING:
-    from orthogp.storage.record import Record
 
 
 class RealSums(NamedTuple):
@@ -47,7 +44,7 @@ class RealSums(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class FourierStatistics(StoredStatistics):
+class FourierStatistics(PersistenceMixin):
     """The sums of a data set on a frequency lattice; see the module's docstring.
 
     Attributes
@@ -78,17 +75,6 @@ class FourierStatistics(StoredStatistics):
     covariate_sums: NDArray[np.complex128]
     covariate_gram: NDArray[np.float64]
     covariate_targets: NDArray[np.float64]
-
-    file_kind: ClassVar[str] = "FourierStatistics"
-
-    def to_content(self) -> dict[str, Any]:
-        """Return what a file holds of the statistics."""
-        return fourier_content(self)
-
-    @classmethod
-    def from_record(cls, record: Record) -> FourierStatistics:
-        """Return the statistics that a file holds; `FileError` if they make no sense."""
-        return cls(**fourier_fields(record))
 
     @classmethod
     def from_data(

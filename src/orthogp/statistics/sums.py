@@ -17,20 +17,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, pairwise
-from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from orthogp.errors import InputError, LatticeMismatchError
+from orthogp.persistence import PersistenceMixin
 from orthogp.statistics.fourier import FourierStatistics, RealSums, check_statistics_rows
 from orthogp.statistics.lattice import MAX_DIMS, ComponentLattice, FrequencyLattice
 from orthogp.statistics.nufft import TOLERANCE, ColumnSums, PairSums, chunks, column_sizes
-from orthogp.statistics.stored import StoredStatistics
-
-if TYPE_CHECKING:
-    from orthogp.storage.record import Record
-
 
 # Rows whose cosines and sines are formed at once.
 _PRODUCT_ROWS = 2**12
@@ -159,7 +154,7 @@ CHUNK_ROWS = 2**19
 
 
 @dataclass(frozen=True, eq=False)
-class AdditiveStatistics(StoredStatistics):
+class AdditiveStatistics(PersistenceMixin):
     """The sums of a data set for the components of an additive model; see the module's docstring.
 
     Attributes
@@ -174,48 +169,6 @@ class AdditiveStatistics(StoredStatistics):
     components: tuple[ComponentLattice, ...]
     parts: tuple[FourierStatistics, ...]
     cross: dict[tuple[int, int], NDArray[np.float64]]
-
-    file_kind: ClassVar[str] = "AdditiveStatistics"
-
-    def to_content(self) -> dict[str, Any]:
-        """Return what a file holds of the statistics."""
-        parts = [
-            {"columns": list(own.columns), "indices": own.indices, "sums": part.to_content()}
-            for own, part in zip(self.components, self.parts, strict=True)
-        ]
-        return {"components": parts, "cross": [self.cross[pair] for pair in self._pairs]}
-
-    @classmethod
-    def from_record(cls, record: Record) -> AdditiveStatistics:
-        """Return the statistics that a file holds; `FileError` if they make no sense."""
-        components, parts = [], []
-        for own in record.records("components"):
-            part = FourierStatistics.from_record(own.record("sums"))
-            num_dims = part.lattice.num_dims
-            columns = own.integers("columns", most=2**20)
-            if len(columns) != num_dims or len(set(columns)) != num_dims:
-                own.fail("must be distinct, one for each axis of the lattice", "columns")
-            indices = own.array("indices", "int", (None, num_dims))
-            if len(indices) == 0 or np.any(indices[0] != 0):
-                own.fail("must begin with index zero", "indices")
-            if np.any(np.abs(indices) > part.lattice.extent):
-                own.fail("must lie on the lattice", "indices")
-            components.append(ComponentLattice(columns, part.lattice, indices))
-            parts.append(part)
-        if not parts or len({(part.num_targets, part.num_covariates) for part in parts}) > 1:
-            record.fail("must be one or more, with the same targets", "components")
-        blocks = record.value("cross")
-        pairs = list(combinations(range(len(parts)), 2))
-        if not isinstance(blocks, list) or len(blocks) != len(pairs):
-            record.fail("must have one block for each pair of components", "cross")
-        named = type(record)(dict(zip(map(str, pairs), blocks)), record.source, "cross")
-        sizes = [2 * len(own.indices) - 2 for own in components]
-        cross = {(i, j): named.array(str((i, j)), "float", (sizes[i], sizes[j])) for i, j in pairs}
-        return cls(tuple(components), tuple(parts), cross)
-
-    @property
-    def _pairs(self) -> list[tuple[int, int]]:
-        return list(combinations(range(len(self.parts)), 2))
 
     @classmethod
     def from_data(

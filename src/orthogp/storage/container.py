@@ -3,51 +3,113 @@
 The layout is that of safetensors: eight bytes with the header's length, the header, the arrays one
 after the other. A file holds numbers and texts, never code, and nothing in it is compressed, so it
 is no larger in memory than on the disk. docs/format.md describes every byte.
+
+The library safetensors could read the arrays, but not write them: it orders the texts of a header
+at random, so that neither bytes nor checksums would be the same twice. The checks are made here,
+where each can say in a sentence what is wrong.
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import math
 import os
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+import secrets
+import shutil
+import stat
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
 from orthogp.errors import FileError
-from orthogp.storage.atomic import replacing
-from orthogp.storage.reading import (
-    FORMAT,
-    MOST_HEADER,
-    NO_DIGEST,
-    TYPES,
-    VERSION,
-    Header,
-    Opened,
-    Reader,
-    raw_bytes,
-    shortened,
-)
-from orthogp.storage.record import Record
 
-_NAMES = {"f": "F64", "i": "I64", "u": "I64", "b": "BOOL"}
+#: A file's name, in whatever form.
+FilePath = str | os.PathLike[str]
+
+_FORMAT = "orthogp"
+#: The version that this release writes; it reads this one and all before.
+VERSION = 2
+# The longest header: JSON takes some twenty times its size when parsed.
+_MOST_HEADER = 2**22
+# The types that arrays may have, by their names in the header.
+_TYPES = {"F64": np.dtype("<f8"), "I64": np.dtype("<i8"), "BOOL": np.dtype("?")}
+_TYPE_NAMES = {"f": "F64", "i": "I64", "u": "I64", "b": "BOOL"}
+# What stands for the checksum while it is computed.
+_NO_DIGEST = "0" * 64
+# The most axes of an array, and the most numbers: an empty one has strides, which must be numbers.
+_MOST_DIMS = 8
+_MOST_NUMBERS = 2**40
+# The longest vector that stands in the header, where it can be read, and not behind it.
+_SHORT = 16
+# Numbers that JSON has not.
+_OPEN = ("inf", "-inf", "nan")
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
-class File(NamedTuple):
-    """A file that has been read: its header, and what it holds."""
+class Header(NamedTuple):
+    """What a file says about itself, without its arrays.
 
-    header: Header
-    content: Record
+    Attributes
+    ----------
+    kind : str
+        What it holds, such as "GPRegressor" or "sketch".
+    version : int
+        The version of the format.
+    about : dict
+        What its writer noted: names of columns, units, sources.
+    shapes : dict
+        The shape of each array, by its name.
+    """
+
+    kind: str
+    version: int
+    about: dict[str, Any]
+    shapes: dict[str, tuple[int, ...]]
+
+
+class _Array(NamedTuple):
+    name: str
+    dtype: np.dtype
+    shape: tuple[int, ...]
+    start: int
+    stop: int
+
+
+def read_header(path: FilePath) -> Header:
+    """Return what a file says about itself, without reading its arrays."""
+    with _opened(path) as stream:
+        return _Reader(path, stream).header
+
+
+def read_file(path: FilePath, kinds: tuple[str, ...]) -> tuple[Header, dict[str, Any]]:
+    """Return header and content of a file of one of some kinds, arrays in their places.
+
+    Version, kind, types, shapes and sizes are checked before anything is allocated, the checksum
+    after the arrays are read.
+    """
+    with _opened(path) as stream:
+        reader = _Reader(path, stream)
+        if reader.header.kind not in kinds:
+            raise FileError(
+                f"{path} holds a {_shortened(reader.header.kind)}, but a {' or '.join(kinds)} is "
+                "wanted: give another file, or load it as what it is."
+            )
+        return reader.header, reader.content()
+
+
+# ---------------------------------------------------------------------- writing
 
 
 def write_file(
-    path: str | os.PathLike[str],
-    kind: str,
-    content: Mapping[str, Any],
-    about: Mapping[str, Any] | None = None,
+    path: FilePath, kind: str, content: Mapping[str, Any], about: Mapping[str, Any] | None = None
 ) -> None:
     """Write a tree of JSON values and arrays, whole or not at all.
 
@@ -62,74 +124,58 @@ def write_file(
     tree = _without_arrays(content, "", arrays)
     # Single bytes last: all others stay aligned.
     arrays = dict(sorted(arrays.items(), key=lambda entry: entry[1].itemsize, reverse=True))
-    try:
-        noted = json.dumps(dict(about or {}), allow_nan=False)
-        # What is read is what was written: no keys that JSON would turn into texts.
-        if json.loads(noted) != _lists(dict(about or {})):
-            raise ValueError("keys must be texts")
-    except (TypeError, ValueError) as error:
-        raise FileError(
-            f"What a file notes about itself must be texts, finite numbers, lists and mappings: "
-            f"{error}."
-        ) from error
     metadata = {
-        "format": FORMAT,
+        "format": _FORMAT,
         "version": str(VERSION),
         "kind": kind,
-        "sha256": NO_DIGEST,
-        "about": noted,
+        "sha256": _NO_DIGEST,
+        "about": _notes(dict(about or {})),
         "content": json.dumps(tree, allow_nan=False),
     }
     header: dict[str, Any] = {"__metadata__": metadata}
     start = 0
     for name, array in arrays.items():
         header[name] = {
-            "dtype": _NAMES[array.dtype.kind],
+            "dtype": _TYPE_NAMES[array.dtype.kind],
             "shape": list(array.shape),
             "data_offsets": [start, start + array.nbytes],
         }
         start += array.nbytes
     blank = _header_bytes(header)
-    if len(blank) > MOST_HEADER:
+    if len(blank) - 8 > _MOST_HEADER:
         raise FileError(
-            f"{path} would get a header of {len(blank):,} bytes, more than the {MOST_HEADER:,} "
-            "that a file may have: note less about it, or use fewer features."
+            f"{path} would get a header of {len(blank) - 8:,} bytes, more than the "
+            f"{_MOST_HEADER:,} that a file may have: note less about it, or use fewer features."
         )
-    digest = hashlib.sha256(len(blank).to_bytes(8, "little") + blank)
+    digest = hashlib.sha256(blank)
     for array in arrays.values():
-        digest.update(raw_bytes(array))
+        digest.update(_raw_bytes(array))
     metadata["sha256"] = digest.hexdigest()
     with replacing(path) as stream:
-        stream.write(len(blank).to_bytes(8, "little"))
         stream.write(_header_bytes(header))
         for array in arrays.values():
-            stream.write(raw_bytes(array))
+            stream.write(_raw_bytes(array))
 
 
-def read_header(path: str | os.PathLike[str]) -> Header:
-    """Return what a file says about itself, without reading its arrays."""
-    with Opened(path) as stream:
-        return Reader(path, stream).header
+def _notes(about: dict[str, Any]) -> str:
+    """Return notes as JSON, which reads back as what was written."""
+    try:
+        noted = json.dumps(about, allow_nan=False)
+        if json.loads(noted) != _lists(about):
+            raise ValueError("keys must be texts")
+    except (TypeError, ValueError) as error:
+        raise FileError(
+            "What a file notes about itself must be texts, finite numbers, lists and mappings: "
+            f"{error}."
+        ) from error
+    return noted
 
 
-def read_file(path: str | os.PathLike[str], kinds: tuple[str, ...]) -> File:
-    """Return the content of a file of one of some kinds, after all checks that need no knowledge.
-
-    Version, kind, types, shapes and sizes are checked before anything is allocated, the checksum
-    after the arrays are read.
-    """
-    with Opened(path) as stream:
-        reader = Reader(path, stream)
-        if reader.header.kind not in kinds:
-            wanted = " or ".join(kinds)
-            raise FileError(
-                f"{path} holds a {shortened(reader.header.kind)}, but a {wanted} is wanted: give "
-                "another file, or load it as what it is."
-            )
-        return File(reader.header, reader.content())
-
-
-# ---------------------------------------------------------------------- writing
+def _lists(node: Any) -> Any:
+    """Return a tree with lists in place of tuples, as JSON has them."""
+    if isinstance(node, dict):
+        return {key: _lists(value) for key, value in node.items()}
+    return [_lists(value) for value in node] if isinstance(node, list | tuple) else node
 
 
 def _without_arrays(node: Any, name: str, arrays: dict[str, NDArray]) -> Any:
@@ -142,13 +188,18 @@ def _without_arrays(node: Any, name: str, arrays: dict[str, NDArray]) -> Any:
     if isinstance(node, list | tuple):
         return [_without_arrays(value, f"{name}/{i}", arrays) for i, value in enumerate(node)]
     if isinstance(node, np.ndarray):
-        complex_ = node.dtype.kind == "c"
-        if complex_:
+        kind = node.dtype.kind
+        if kind == "c":
             # Real and imaginary parts side by side, as they are in memory.
             node = np.ascontiguousarray(node, dtype="<c16")
             node = node.reshape(*node.shape, 1).view("<f8")
-        arrays[name] = np.ascontiguousarray(node, dtype=TYPES[_NAMES[node.dtype.kind]])
-        return {"$complex" if complex_ else "$array": name}
+        dtype = _TYPES[_TYPE_NAMES[node.dtype.kind]]
+        short = kind in "fiu" and node.ndim <= 1 and 0 < node.size <= _SHORT
+        if short and np.isfinite(node).all():
+            return {"$numbers": node.astype(dtype).tolist()}
+        # Not `ascontiguousarray`, which gives a single number an axis.
+        arrays[name] = np.asarray(node, dtype=dtype, order="C")
+        return {"$complex" if kind == "c" else "$array": name}
     if isinstance(node, np.generic):
         node = node.item()
     if isinstance(node, float) and not math.isfinite(node):
@@ -156,14 +207,272 @@ def _without_arrays(node: Any, name: str, arrays: dict[str, NDArray]) -> Any:
     return node
 
 
-def _lists(node: Any) -> Any:
-    """Return a tree with lists in place of tuples, as JSON has them."""
-    if isinstance(node, dict):
-        return {key: _lists(value) for key, value in node.items()}
-    return [_lists(value) for value in node] if isinstance(node, list | tuple) else node
-
-
 def _header_bytes(header: dict[str, Any]) -> bytes:
     text = json.dumps(header, separators=(",", ":")).encode()
     # The arrays begin at a multiple of eight bytes.
-    return text + b" " * (-len(text) % 8)
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text
+
+
+@contextmanager
+def replacing(path: FilePath) -> Iterator[BinaryIO]:
+    """Yield a stream whose bytes become the file `path` once all of them are on the disk.
+
+    They go to a temporary file beside it, which takes its name in one step. If anything fails, the
+    temporary file is removed and what was there before stays as it was.
+    """
+    # A link stays a link, to the file that is replaced.
+    target = Path(os.path.realpath(path))
+    if target.exists() and not stat.S_ISREG(target.stat().st_mode):
+        raise FileError(f"{path} is no regular file: choose another name to save to.")
+    unfinished = target.with_name(f".{target.name[:100]}.{secrets.token_hex(8)}.part")
+    try:
+        with unfinished.open("xb") as stream:
+            yield stream
+            stream.flush()
+            os.fsync(stream.fileno())
+        if target.exists():
+            shutil.copymode(target, unfinished)
+        unfinished.replace(target)
+        if hasattr(os, "O_DIRECTORY"):
+            # The new name is on the disk only when its directory is.
+            directory = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                os.fsync(directory)
+            finally:
+                os.close(directory)
+    except OSError as error:
+        raise FileError(_why_not_written(path, target, error)) from error
+    finally:
+        with suppress(OSError):
+            unfinished.unlink()
+
+
+def _why_not_written(path: FilePath, target: Path, error: OSError) -> str:
+    if error.errno in _FULL:
+        return (
+            f"There is no room to write {path} ({error.strerror}): free some space or choose "
+            "another place; what was there before is unchanged."
+        )
+    if error.errno in (errno.ENOENT, errno.ENOTDIR):
+        return f"There is no directory {target.parent} to write {target.name} into: make it first."
+    if error.errno in _FORBIDDEN:
+        return f"{path} may not be written ({error.strerror}): choose another place."
+    return f"{path} cannot be written: {error.strerror or error}."
+
+
+# ---------------------------------------------------------------------- reading
+
+
+@contextmanager
+def _opened(path: FilePath) -> Iterator[BinaryIO]:
+    """Open a regular file; what goes wrong while it is read becomes one sentence."""
+    try:
+        # Opening a pipe would wait for its writer.
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            raise FileError(f"{path} is no regular file: give a file that was saved.")
+        with open(path, "rb") as stream:
+            yield stream
+    except FileNotFoundError as error:
+        raise FileError(f"There is no file {path}: check its name.") from error
+    except OSError as error:
+        raise FileError(f"{path} cannot be read: {error.strerror or error}.") from error
+    except MemoryError as error:
+        raise FileError(f"{path} is too large for the memory at hand.") from error
+
+
+class _Reader:
+    """Reads a file front to back, each step allowed by the checks before it."""
+
+    def __init__(self, path: FilePath, stream: BinaryIO) -> None:
+        self._path = path
+        self._stream = stream
+        self._size = os.fstat(stream.fileno()).st_size
+        self._prefix = stream.read(8)
+        length = int.from_bytes(self._prefix, "little")
+        if len(self._prefix) < 8 or not 2 <= length <= _MOST_HEADER:
+            self._foreign()
+        self._check_size(8 + length)
+        self._raw = stream.read(length)
+        header = _parsed(self._raw)
+        self._metadata = header.pop("__metadata__", None) if isinstance(header, dict) else None
+        if not isinstance(self._metadata, dict) or self._metadata.get("format") != _FORMAT:
+            self._foreign()
+        version = self._version()
+        self._arrays = self._checked_arrays(header)
+        about = _parsed(self._text("about"))
+        if not isinstance(about, dict):
+            self._damaged("what it notes about itself is no record")
+        shapes = {array.name: array.shape for array in self._arrays}
+        self.header = Header(self._text("kind"), version, about, shapes)
+
+    def content(self) -> dict[str, Any]:
+        """Return the content, read and checked against the checksum."""
+        digest = self._text("sha256")
+        if len(digest) != 64:
+            self._damaged("it has no checksum")
+        blank = self._raw.replace(digest.encode(), _NO_DIGEST.encode())
+        running = hashlib.sha256(self._prefix + blank)
+        arrays = {}
+        for own in self._arrays:
+            arrays[own.name] = array = np.empty(own.shape, dtype=own.dtype)
+            view = _raw_bytes(array)
+            if self._stream.readinto(view) < len(view):  # type: ignore[attr-defined]
+                # Shorter than it said: someone else is writing to it.
+                self._damaged("it ended while it was read")
+            running.update(view)
+        if running.hexdigest() != digest:
+            self._damaged("its checksum does not match its content")
+        for name, array in arrays.items():
+            if array.dtype.kind == "b" and array.view(np.uint8).max(initial=0) > 1:
+                self._damaged(f"{_shortened(name)} holds values other than true and false")
+        tree = _parsed(self._text("content"))
+        if not isinstance(tree, dict):
+            self._damaged("its content is no record in JSON")
+        try:
+            tree = self._with_arrays(tree, arrays)
+        except RecursionError:
+            self._damaged("its content is nested too deeply")
+        if not isinstance(tree, dict):
+            self._damaged("its content is no record in JSON")
+        if arrays:
+            self._damaged(f"nothing refers to the array {_shortened(next(iter(arrays)))}")
+        return tree
+
+    # ------------------------------------------------------------------ the header
+
+    def _text(self, name: str) -> str:
+        value = self._metadata.get(name) if self._metadata else None
+        if not isinstance(value, str):
+            self._damaged(f"its header has no text {name!r}")
+        return value
+
+    def _version(self) -> int:
+        text = self._text("version")
+        if not (text.isascii() and text.isdigit() and 1 <= len(text) <= 9) or int(text) < 1:
+            self._damaged("its version is no number")
+        if int(text) > VERSION:
+            raise FileError(
+                f"{self._path} has version {int(text)} of the format, but this orthogp reads up to "
+                f"version {VERSION}: upgrade orthogp."
+            )
+        return int(text)
+
+    def _checked_arrays(self, entries: dict[str, Any]) -> list[_Array]:
+        """Return the arrays in their order, which fill the rest of the file without a gap."""
+        arrays = [self._checked_array(name, entry) for name, entry in entries.items()]
+        arrays.sort(key=lambda array: (array.start, array.stop))
+        end = 0
+        for array in arrays:
+            if array.start != end:
+                self._damaged(f"the array {_shortened(array.name)} does not follow the one before")
+            end = array.stop
+        expected = 8 + len(self._raw) + end
+        self._check_size(expected)
+        if expected < self._size:
+            self._damaged(f"it has {self._size - expected} bytes too many")
+        return arrays
+
+    def _checked_array(self, name: str, entry: Any) -> _Array:
+        shown = f"the array {_shortened(name)}"
+        if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
+            self._damaged(f"{shown} is not described as it must be")
+        dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
+        if not isinstance(dtype, str) or dtype not in _TYPES:
+            self._damaged(f"{shown} has a type other than {', '.join(_TYPES)}")
+        if not _are_counts(shape) or len(shape) > _MOST_DIMS or max(shape, default=0) > 2**40:
+            self._damaged(f"{shown} has no valid shape")
+        size = math.prod(shape) * _TYPES[dtype].itemsize
+        fits = _are_counts(offsets) and len(offsets) == 2 and offsets[1] - offsets[0] == size
+        if not fits or math.prod(max(n, 1) for n in shape) > _MOST_NUMBERS:
+            self._damaged(f"{shown} has a shape that does not fit its bytes")
+        return _Array(name, _TYPES[dtype], tuple(shape), *offsets)
+
+    # ------------------------------------------------------------------ the content
+
+    def _with_arrays(self, node: Any, arrays: dict[str, NDArray]) -> Any:
+        """Return a tree with each array, taken out of `arrays`, in the place that names it."""
+        if isinstance(node, list):
+            return [self._with_arrays(value, arrays) for value in node]
+        if not isinstance(node, dict):
+            return node
+        key, value = next(iter(node.items())) if len(node) == 1 else ("", None)
+        if key in ("$array", "$complex"):
+            if not isinstance(value, str) or value not in arrays:
+                self._damaged("its content names an array that is not there, or names it twice")
+            array = arrays.pop(value)
+            return array if key == "$array" else self._complex(array)
+        if key == "$numbers":
+            return self._numbers(value)
+        if key == "$float":
+            if value not in _OPEN:
+                self._damaged("it holds a number that is none")
+            return float(value)
+        return {key: self._with_arrays(value, arrays) for key, value in node.items()}
+
+    def _complex(self, array: NDArray) -> NDArray:
+        if array.ndim == 0 or array.shape[-1] != 2 or array.dtype.kind != "f":
+            self._damaged("a complex array has no pairs of numbers")
+        return array.view(np.complex128)[..., 0]
+
+    def _numbers(self, value: Any) -> NDArray:
+        """Return a short array, of whole numbers if all of them are written as such."""
+        kinds = {type(number) for number in (value if isinstance(value, list) else [value])}
+        if not kinds or not kinds <= {int, float}:
+            self._damaged("a list of numbers holds something else")
+        try:
+            return np.array(value, dtype=np.float64 if float in kinds else np.int64)
+        except OverflowError:
+            self._damaged("it holds a number that is too large")
+
+    # ------------------------------------------------------------------ sentences
+
+    def _foreign(self) -> NoReturn:
+        raise FileError(
+            f"{self._path} is not a file that orthogp wrote: give one made by save, or by "
+            "`orthogp sketch` or `orthogp fit`."
+        )
+
+    def _check_size(self, expected: int) -> None:
+        if expected > self._size:
+            raise FileError(
+                f"{self._path} is damaged or cut off: it has {self._size:,} bytes and should have "
+                f"{expected:,}; copy it again, or save it again."
+            )
+
+    def _damaged(self, what: str) -> NoReturn:
+        raise FileError(f"{self._path} is damaged: {what}; copy it again, or save it again.")
+
+
+def _raw_bytes(array: NDArray) -> memoryview:
+    """Return the bytes of an array, without a copy."""
+    return array.reshape(-1).view(np.uint8).data
+
+
+def _parsed(text: bytes | str) -> Any:
+    """Return JSON without repeated names and numbers that JSON has not; `None` if it is none."""
+    try:
+        if isinstance(text, bytes):
+            text = text.decode("utf-8")
+        return json.loads(text, object_pairs_hook=_distinct, parse_constant=_refuse)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result = dict(pairs)
+    if len(result) < len(pairs):
+        raise ValueError("a name stands twice")
+    return result
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is no number of JSON")
+
+
+def _are_counts(values: Any) -> bool:
+    return isinstance(values, list) and all(type(value) is int and value >= 0 for value in values)
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= 60 else text[:57] + "..."

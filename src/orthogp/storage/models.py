@@ -1,14 +1,16 @@
-"""Fitted estimators as files, and back.
+"""What files hold of an estimator, a sketch and statistics, and how each is made of it again.
 
-This file knows what attributes estimators have, but not their classes: those come from whoever
-asks for a model (`orthogp.persistence`, `orthogp.storage.files`).
+An estimator's settings are the parameters of its constructor. What it has learned is a record for
+each kind of estimator (`KeptRegressor` and so on): `of` takes it from a fitted one, `give` puts it
+into a fresh one.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from importlib import import_module
+from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,327 +20,433 @@ from orthogp.engines import ENGINES, Trial
 from orthogp.errors import FileError
 from orthogp.exact.process import ExactPosterior
 from orthogp.features.series import SeriesFeatures
-from orthogp.fields.posterior import IterativePosterior
-from orthogp.inference import Certificate
+from orthogp.inference import Certificate, Domain
 from orthogp.inference.components import AdditivePosterior
-from orthogp.inference.posterior import Posterior
+from orthogp.inference.family_posterior import FamilyPosterior
+from orthogp.kernels import Kernel, resolve_kernel
 from orthogp.kernels.sphere import Embedding
 from orthogp.learning.problem import Start
-from orthogp.learning.sketch import Units
+from orthogp.learning.sketch import Sketch, Units
 from orthogp.neighbours.posterior import NeighbourPosterior
 from orthogp.report.diagnostic_results import Diagnostics
+from orthogp.statistics import AdditiveStatistics, FourierStatistics
 from orthogp.statistics.nufft import available_threads
 from orthogp.stochastic.training import Progress
-from orthogp.storage.container import File, read_file, write_file
-from orthogp.storage.decoding import decoding
-from orthogp.storage.kernels import kernel_content, kernel_from
-from orthogp.storage.labels import labels_content, labels_from
-from orthogp.storage.posteriors import Setting, posterior_content, posterior_from
-from orthogp.storage.record import Record
-from orthogp.storage.settings import settings_content, settings_from
-from orthogp.storage.sketches import domain_content, domain_from, sketch_content, sketch_from
+from orthogp.storage.classes import MOST_COLUMNS, Floats, demand, demand_shape
+from orthogp.storage.codec import RefusedError, decoding, encode, register, taken
+from orthogp.storage.container import FilePath, read_file, write_file
+from orthogp.storage.posteriors import KeptPosterior, Setting, kept_of, restored
+from orthogp.storage.version1 import upgraded
 
-Estimator = TypeVar("Estimator")
+Saved = TypeVar("Saved")
 
-_MOST_COLUMNS = 2**20
-_TIMES = ("pass", "learn", "total")
-
-
-class _Codec(NamedTuple):
-    """How what an estimator has learned is written, and read into a fresh one."""
-
-    write: Callable[[Any], dict[str, Any]]
-    read: Callable[[Record, Any], None]
+_SKETCH = "sketch"
+# The types of labels that a file can name; texts and objects are lists of texts.
+_NUMBERS = (
+    *(f"{sign}int{size}" for sign in ("", "u") for size in (8, 16, 32, 64)),
+    *(f"float{size}" for size in (16, 32, 64)),
+)
 
 
-def write_model(path: str | os.PathLike[str], model: Any) -> None:
-    """Write a fitted estimator to a file, whole or not at all."""
-    check_is_fitted(model, "posterior_")
-    kind = kind_of(type(model))
-    content: dict[str, Any] = {
-        "settings": settings_content(model.get_params(deep=False)),
-        "num_columns": int(model.n_features_in_),
-        "fit": _CODECS[kind].write(model),
-    }
-    names = getattr(model, "feature_names_in_", None)
-    if names is not None:
-        content["column_names"] = [str(name) for name in names]
-    diagnostics = getattr(model, "diagnostics_", None)
-    if diagnostics is not None:
-        content["diagnostics"] = diagnostics.to_state()
-    write_file(path, kind, content, getattr(model, "about_", None))
+def save(path: FilePath, saved: Any, about: Mapping[str, Any] | None = None) -> None:
+    """Write a fitted estimator, a sketch or statistics to a file, whole or not at all.
+
+    Parameters
+    ----------
+    about : mapping, optional
+        What else is to be known of it: names of columns, units, sources; texts, finite numbers,
+        lists and mappings. An estimator's `about_` unless given.
+    """
+    if isinstance(saved, Sketch):
+        kind, content = _SKETCH, encode(saved)
+    elif isinstance(saved, FourierStatistics | AdditiveStatistics):
+        kind, content = type(saved).__name__, encode(saved)
+    else:
+        kind = _kind_of(type(saved))
+        check_is_fitted(saved, "posterior_")
+        about = getattr(saved, "about_", None) if about is None else about
+        content = encode(KeptModel.of(saved, _MODELS[kind]))
+    write_file(path, kind, content, about)
 
 
-def read_model(path: str | os.PathLike[str], kind: type[Estimator]) -> Estimator:
-    """Return the fitted estimator of some class that a file holds."""
-    return model_from(path, read_file(path, (kind_of(kind),)), kind)
+def load(path: FilePath, kind: type[Saved]) -> Saved:
+    """Return what `save` wrote, if it is of that class; `FileError` otherwise."""
+    if issubclass(kind, FourierStatistics | AdditiveStatistics):
+        return _read(path, kind.__name__, kind)[0]
+    return _model(path, (_kind_of(kind),), kind)
 
 
-def model_from(path: str | os.PathLike[str], file: File, kind: type[Estimator]) -> Estimator:
-    """Return the estimator that a file, which has been read, holds."""
-    with decoding(path):
-        content = file.content
-        defaults = kind().get_params(deep=False)  # type: ignore[attr-defined]
-        model: Any = kind(**settings_from(content.record("settings"), defaults))
-        model.n_features_in_ = content.integer("num_columns", least=1, most=_MOST_COLUMNS)
-        if "column_names" in content:
-            names = content.texts("column_names")
-            if len(names) != model.n_features_in_:
-                content.fail("must be one for each column", "column_names")
-            model.feature_names_in_ = np.array(names, dtype=object)
-        _CODECS[kind_of(kind)].read(content.record("fit"), model)
-        if "diagnostics" in content:
-            found = content.record("diagnostics")
-            model.diagnostics_ = Diagnostics.from_state({name: found.value(name) for name in found})
-        if file.header.about:
-            model.about_ = file.header.about
+def load_model(path: FilePath) -> Any:
+    """Return the fitted estimator that a file holds, of whatever class."""
+    return _model(path, tuple(_MODELS), None)
+
+
+def save_sketch(path: FilePath, sketch: Sketch, about: Mapping[str, Any] | None = None) -> None:
+    """Write a sketch to a file, whole or not at all, with what else is to be known of the rows."""
+    save(path, sketch, about)
+
+
+def load_sketch(path: FilePath) -> tuple[Sketch, dict[str, Any]]:
+    """Return the sketch that `save_sketch` wrote, and what was noted about it."""
+    return _read(path, _SKETCH, Sketch)
+
+
+def _read(path: FilePath, kind: str, hint: type[Saved]) -> tuple[Saved, dict[str, Any]]:
+    header, content = read_file(path, (kind,))
+    with decoding(path) as decoder:
+        content = upgraded(content, header.kind) if header.version == 1 else content
+        return decoder.decode(content, hint), header.about
+
+
+def _model(path: FilePath, kinds: tuple[str, ...], kind: type | None) -> Any:
+    header, content = read_file(path, kinds)
+    with decoding(path) as decoder:
+        content = upgraded(content, header.kind) if header.version == 1 else content
+        kept: KeptModel = decoder.decode(content, KeptModel)
+        if not isinstance(kept.fit, _MODELS[header.kind]):
+            raise RefusedError(f"must be what was learned by a {header.kind}", "fit")
+        # Estimators are made of parts that save sketches, and are found by name.
+        model = kept.model(kind or getattr(import_module("orthogp"), header.kind))
+        if header.about:
+            model.about_ = header.about
     return model
 
 
-def kind_of(kind: type) -> str:
+def _kind_of(kind: type) -> str:
     """Return what files say that they hold for a class, or for one derived from it."""
     for base in kind.__mro__:
-        if base.__name__ in _CODECS and base.__module__.startswith("orthogp."):
+        if base.__name__ in _MODELS and base.__module__.startswith("orthogp."):
             return base.__name__
-    raise FileError(f"A file cannot hold a {kind.__name__}: only {', '.join(_CODECS)}.")
+    raise FileError(f"A file cannot hold a {kind.__name__}: only {', '.join(_MODELS)}.")
+
+
+class KeptModel(NamedTuple):
+    """A fitted estimator: its settings, the columns of its inputs, and what it has learned."""
+
+    settings: dict[str, Any]
+    num_columns: int
+    fit: KeptFit
+    column_names: tuple[str, ...] | None = None
+    diagnostics: dict[str, Any] | None = None
+
+    @classmethod
+    def of(cls, model: Any, kept: type[KeptFit]) -> KeptModel:
+        """Return what is kept of an estimator.
+
+        A scikit-learn kernel is kept as the kernel it stands for, and its noise as the noise
+        variance to start from.
+        """
+        settings = model.get_params(deep=False)
+        if not isinstance(settings.get("kernel"), str | Kernel):
+            choice = resolve_kernel(settings["kernel"])
+            settings["kernel"] = choice.kernel
+            if "noise_variance" in settings and settings["noise_variance"] is None:
+                settings["noise_variance"] = choice.noise_variance
+        names = getattr(model, "feature_names_in_", None)
+        diagnostics = getattr(model, "diagnostics_", None)
+        return cls(
+            settings,
+            int(model.n_features_in_),
+            kept.of(model),
+            None if names is None else tuple(map(str, names)),
+            None if diagnostics is None else diagnostics.to_state(),
+        )
+
+    def model(self, kind: type) -> Any:
+        """Return the estimator; settings that the file does not name have their defaults."""
+        unknown = set(self.settings) - set(kind().get_params(deep=False))  # type: ignore[attr-defined]
+        if unknown:
+            raise RefusedError("is no parameter of the estimator", f"settings/{min(unknown)[:60]}")
+        model: Any = kind(**self.settings)
+        within = 1 <= self.num_columns <= MOST_COLUMNS
+        demand(within, f"must be from 1 to {MOST_COLUMNS}", "num_columns")
+        model.n_features_in_ = self.num_columns
+        if self.column_names is not None:
+            fits = len(self.column_names) == self.num_columns
+            demand(fits, "must be one for each column", "column_names")
+            model.feature_names_in_ = np.array(self.column_names, dtype=object)
+        try:
+            self.fit.give(model)
+        except RefusedError as error:
+            raise RefusedError(error.what, f"fit/{error.name}") from error
+        if self.diagnostics is not None:
+            model.diagnostics_ = Diagnostics.from_state(self.diagnostics)
+        return model
+
+
+@dataclass(frozen=True)
+class KeptFit:
+    """What an estimator has learned, each field under the name of an attribute."""
+
+    #: The attributes whose names are not those of the fields with an underscore.
+    paths: ClassVar[dict[str, str]] = {}
+
+    elbo: float
+
+    @classmethod
+    def of(cls, model: Any, **given: Any) -> Self:
+        """Return what a fitted estimator has learned."""
+        return taken(cls, model, cls._attributes(), **given)
+
+    def give(self, model: Any) -> None:
+        """Put it into a fresh estimator."""
+        seconds = getattr(self, "seconds", {"total": 0.0})
+        good = "total" in seconds and min(seconds.values()) >= 0
+        demand(good, "must be a total, and not negative", "seconds")
+        for name, attribute in self._attributes().items():
+            setattr(model, attribute, getattr(self, name))
+
+    @classmethod
+    def _attributes(cls) -> dict[str, str]:
+        return {own.name: cls.paths.get(own.name, f"{own.name}_") for own in fields(cls)}
 
 
 # ---------------------------------------------------------------------- GPRegressor
 
 
-def _regressor_content(model: Any) -> dict[str, Any]:
-    certificate = model.certificate_
-    return {
-        "columns": model.columns_.tolist(),
-        "one_target": model._one_target,
-        "sketch": sketch_content(model._sketch),
-        "target_offset": model.target_offset_.tolist(),
-        "target_scale": model.target_scale_.tolist(),
-        "domain": domain_content(model.domain_),
-        "posterior": posterior_content(model.posterior_, has_sums=True),
-        "num_features": int(model.num_features_),
-        "kernel": kernel_content(model.kernel_),
-        "noise_variance": float(model.noise_variance_),
-        "elbo": float(model.elbo_),
-        "tightened_bound": float(model.tightened_bound_),
-        "upper_bound": float(model.upper_bound_),
-        "certificate": {
-            "wrap_error": float(certificate.wrap_error),
-            "rounding": float(certificate.rounding),
-            "quadrature_error": float(certificate.quadrature_error),
-            "replaces_prior": bool(certificate.replaces_prior),
-        },
-        "status": model.status_,
-        "engine": model.engine_,
-        "trials": [
-            {**trial._asdict(), "score": _finite_or_none(trial.score)} for trial in model.trials_
-        ],
-        "seconds": dict(model.timings_),
+@dataclass(frozen=True)
+class KeptRegressor(KeptFit):
+    """What a `GPRegressor` has learned."""
+
+    paths: ClassVar[dict[str, str]] = {
+        "one_target": "_one_target",
+        "sketch": "_sketch",
+        "seconds": "timings_",
     }
 
+    columns: NDArray[np.int64]
+    one_target: bool
+    sketch: Sketch
+    target_offset: Floats
+    target_scale: Floats
+    domain: Domain
+    posterior: KeptPosterior
+    num_features: int
+    kernel: Kernel
+    noise_variance: float
+    tightened_bound: float
+    upper_bound: float
+    certificate: Certificate
+    status: str
+    engine: str
+    trials: tuple[Trial, ...]
+    seconds: dict[str, float]
 
-def _finite_or_none(value: float) -> float | None:
-    return float(value) if np.isfinite(value) else None
+    @classmethod
+    def of(cls, model: Any, **given: Any) -> Self:
+        """Return what a fitted estimator has learned."""
+        return super().of(model, posterior=kept_of(model.posterior_, model._sketch), **given)
 
-
-def _engine(record: Record, model: Any) -> tuple[str, tuple[Trial, ...]]:
-    """Return which engine fitted the model, and what was tried beside it."""
-    if "engine" not in record:
-        # Files of older releases say so by what they hold.
-        form = type(model.posterior_)
-        names = {
-            ExactPosterior: "exact",
-            IterativePosterior: "iterative",
-            AdditivePosterior: "additive",
-            Posterior: "dense",
-        }
-        return names.get(form, "features"), ()
-    trials = []
-    for own in record.records("trials"):
-        score = np.nan if own.value("score") is None else own.number("score")
-        seconds = own.number("seconds", least=0.0)
-        trials.append(Trial(own.text("engine", ENGINES), score, seconds, own.text("remark")))
-    engine = record.text("engine", ENGINES)
-    for name, kind in (("exact", ExactPosterior), ("neighbours", NeighbourPosterior)):
-        if (engine == name) != isinstance(model.posterior_, kind):
-            wanted = f"be {name}" if engine != name else f"not be {name}"
-            record.fail(f"must {wanted}, by its posterior", "engine")
-    return engine, tuple(trials)
-
-
-def _read_regressor(record: Record, model: Any) -> None:
-    columns = _columns(record, model.n_features_in_)
-    kernel = kernel_from(record.record("kernel"))
-    kernel.check(model.n_features_in_)
-    num_dims = len(columns)
-    embedding = Embedding.of(kernel, model.n_features_in_)
-    if embedding is not None:
-        # Engines see points of the sphere in space; a kernel that is there already is refused.
-        embedding.kernel(kernel)
-        num_dims = embedding.size
-    sketch = sketch_from(record.record("sketch"))
-    if len(sketch.extent.lower) != num_dims:
-        record.fail(f"must be of {num_dims} columns", "sketch")
-    p = sketch.statistics.num_targets
-    offset = record.vector("target_offset", size=p)
-    scale = record.vector("target_scale", size=p)
-    if np.any(scale <= 0):
-        record.fail("must be positive", "target_scale")
-    domain = domain_from(record.record("domain"), size=len(columns), finite=False)
-    setting = Setting(
-        num_dims,
-        p,
-        available_threads(model.n_jobs),
-        sketch,
-        Units(offset, scale, constant=False),
-        model.weights == "repeats",
-    )
-    posterior = posterior_from(record.record("posterior"), setting)
-    one_target = record.flag("one_target")
-    if one_target and p > 1:
-        record.fail(f"must be false for {p} targets", "one_target")
-    model._one_target, model._sketch, model.columns_ = one_target, sketch, columns
-    model._last = Start(posterior.kernel, posterior.noise_variance, rows=sketch.statistics.count)
-    model.statistics_, model.target_shift_ = sketch.statistics, sketch.shift
-    model.target_offset_, model.target_scale_ = offset, scale
-    model.posterior_, model.domain_ = posterior, domain
-    model.features_, model.period_ = _features_and_period(posterior)
-    model.engine_, model.trials_ = _engine(record, model)
-    model.num_features_ = record.integer("num_features")
-    model.kernel_, model.noise_variance_ = kernel, record.positive("noise_variance")
-    model.elbo_ = record.number("elbo", finite=False)
-    model.tightened_bound_ = record.number("tightened_bound", finite=False)
-    model.upper_bound_ = record.number("upper_bound", finite=False)
-    own = record.record("certificate")
-    model.certificate_ = Certificate(
-        model.elbo_,
-        model.upper_bound_,
-        own.number("wrap_error", finite=False),
-        own.number("rounding", finite=False),
-        own.number("quadrature_error", finite=False),
-        own.flag("replaces_prior"),
-    )
-    model.status_ = record.text("status")
-    model.timings_ = _seconds(record)
+    def give(self, model: Any) -> None:
+        """Put it into a fresh estimator."""
+        super().give(model)
+        num_dims = _check_columns(self.columns, self.domain, model)
+        self.kernel.check(model.n_features_in_)
+        embedding = Embedding.of(self.kernel, model.n_features_in_)
+        if embedding is not None:
+            # Engines see points of the sphere in space; a kernel that is there already is refused.
+            embedding.kernel(self.kernel)
+            num_dims = embedding.size
+        sketch, p = self.sketch, self.sketch.statistics.num_targets
+        demand(len(sketch.extent.lower) == num_dims, f"must be of {num_dims} columns", "sketch")
+        demand_shape(self.target_offset, (p,), "target_offset")
+        demand_shape(self.target_scale, (p,), "target_scale")
+        demand(self.target_scale > 0, "must be positive", "target_scale")
+        demand(not self.one_target or p == 1, f"must be false for {p} targets", "one_target")
+        demand(self.num_features >= 0, "must be at least 0", "num_features")
+        demand(self.noise_variance > 0, "must be positive", "noise_variance")
+        setting = Setting(
+            num_dims,
+            p,
+            available_threads(model.n_jobs),
+            sketch,
+            Units(self.target_offset, self.target_scale, constant=False),
+            model.weights == "repeats",
+        )
+        posterior = restored(self.posterior, setting, "posterior")
+        for engine in (self.engine, *(trial.engine for trial in self.trials)):
+            demand(engine in ENGINES, f"must be one of {', '.join(ENGINES)}", "engine")
+        for name, kind in (("exact", ExactPosterior), ("neighbours", NeighbourPosterior)):
+            there = isinstance(posterior, kind)
+            wanted = f"must {'' if there else 'not '}be {name}, by its posterior"
+            demand((self.engine == name) == there, wanted, "engine")
+        rows = sketch.statistics.count
+        model._last = Start(posterior.kernel, posterior.noise_variance, rows=rows)
+        model.statistics_, model.target_shift_ = sketch.statistics, sketch.shift
+        model.posterior_, model.features_ = posterior, getattr(posterior, "features", None)
+        model.period_ = _period(posterior)
 
 
-def _features_and_period(posterior: Any) -> tuple[Any, Any]:
-    if isinstance(posterior, IterativePosterior):
-        features = posterior.features
-        return features, features.lattice.period
-    if isinstance(posterior, ExactPosterior | NeighbourPosterior):
-        return None, None
-    features = posterior.features
+def _period(posterior: Any) -> Any:
+    """Return the period of the features, one for each component if there are several."""
+    features = getattr(posterior, "features", None)
     if isinstance(posterior, AdditivePosterior):
-        return features, tuple(part.lattice.period for part in features.parts)
-    on_lattice = isinstance(posterior, Posterior) or isinstance(features, SeriesFeatures)
-    return features, features.lattice.period if on_lattice else None
+        return tuple(part.lattice.period for part in posterior.features.parts)
+    if features is None or (
+        isinstance(posterior, FamilyPosterior) and not isinstance(features, SeriesFeatures)
+    ):
+        return None
+    return features.lattice.period
 
 
 # ---------------------------------------------------------------------- GPClassifier
 
 
-def _classifier_content(model: Any) -> dict[str, Any]:
-    several = len(model.classes_) > 2
-    statuses = model.status_ if several else (model.status_,)
-    content = {
-        "classes": labels_content(model.classes_),
-        "columns": model.columns_.tolist(),
-        "domain": domain_content(model.domain_),
-        "posteriors": [posterior_content(own, has_sums=False) for own in model._posteriors],
-        "status": list(statuses),
-        "elbo": float(model.elbo_),
-        "num_passes": int(model.num_passes_),
-        "num_rows": int(model.num_rows_),
-        "seconds": dict(model.timings_),
+class KeptLabels(NamedTuple):
+    """The labels of classes, with their type."""
+
+    type: str
+    values: tuple[Any, ...]
+
+    @classmethod
+    def of(cls, labels: NDArray) -> KeptLabels:
+        """Return labels that are numbers, truths or texts; `FileError` for others."""
+        values = labels.tolist()
+        if labels.dtype.kind == "U":
+            return cls("text", tuple(values))
+        if labels.dtype.kind == "S":
+            return cls("bytes", tuple(value.decode("latin-1") for value in values))
+        if labels.dtype.kind == "O" and all(isinstance(value, str) for value in values):
+            return cls("object", tuple(values))
+        if labels.dtype.name in (*_NUMBERS, "bool"):
+            return cls(labels.dtype.name, tuple(values))
+        raise FileError(
+            f"A file holds labels that are numbers or texts, but these are of type {labels.dtype}: "
+            "fit with such labels."
+        )
+
+    def labels(self) -> NDArray:
+        """Return the labels, at least two and distinct."""
+        name, values = self
+        texts = {"text": np.str_, "bytes": np.bytes_, "object": object}
+        demand(name in (*texts, "bool", *_NUMBERS), "is no type of labels", "classes/type")
+        wanted: tuple[type, ...] = (str,)
+        if name == "bool":
+            wanted = (bool,)
+        elif name in _NUMBERS:
+            wanted = (int,) if "int" in name else (int, float)
+        good = all(type(value) in wanted for value in values)
+        demand(good, f"must be a list of type {name}", "classes/values")
+        distinct = len(values) >= 2 and len(set(values)) == len(values)
+        demand(distinct, "must be two or more different labels", "classes/values")
+        if name == "bytes":
+            values = tuple(value.encode("latin-1") for value in values)  # type: ignore[union-attr]
+        return np.array(values, dtype=texts.get(name, name))
+
+
+@dataclass(frozen=True)
+class KeptClassifier(KeptFit):
+    """What a `GPClassifier` has learned: a posterior for each class, or one if there are two."""
+
+    paths: ClassVar[dict[str, str]] = {
+        "posteriors": "_posteriors",
+        "extent": "_extent",
+        "seconds": "timings_",
     }
-    if isinstance(model._posteriors[0], AdditivePosterior):
-        content["extent"] = domain_content(model._extent)
-    return content
 
+    classes: KeptLabels
+    columns: NDArray[np.int64]
+    domain: Domain
+    posteriors: tuple[KeptPosterior, ...]
+    status: tuple[str, ...]
+    num_passes: int
+    num_rows: int
+    seconds: dict[str, float]
+    extent: Domain | None = None
 
-def _read_classifier(record: Record, model: Any) -> None:
-    classes = labels_from(record.record("classes"))
-    count = len(classes) if len(classes) > 2 else 1
-    columns = _columns(record, model.n_features_in_)
-    domain = domain_from(record.record("domain"), size=len(columns), finite=False)
-    setting = Setting(len(columns), 1, available_threads(model.n_jobs))
-    parts = record.records("posteriors", count=count)
-    posteriors = [posterior_from(part, setting) for part in parts]
-    if len({type(own) for own in posteriors}) > 1:
-        record.fail("must all be of one form", "posteriors")
-    extent = None
-    if isinstance(posteriors[0], AdditivePosterior):
-        extent = domain_from(record.record("extent"), size=len(columns))
-    status = record.texts("status")
-    if len(status) != count:
-        record.fail(f"must be {count} texts", "status")
-    names = dict(enumerate(columns.tolist()))
+    @classmethod
+    def of(cls, model: Any, **given: Any) -> Self:
+        """Return what a fitted estimator has learned."""
+        return super().of(
+            model,
+            classes=KeptLabels.of(model.classes_),
+            posteriors=tuple(kept_of(own, None) for own in model._posteriors),
+            status=model.status_ if len(model.classes_) > 2 else (model.status_,),
+            **given,
+        )
 
-    def one_or_all(values: list[Any]) -> Any:
-        return values[0] if count == 1 else tuple(values)
+    def give(self, model: Any) -> None:
+        """Put it into a fresh estimator."""
+        super().give(model)
+        model.classes_ = self.classes.labels()
+        count = len(model.classes_) if len(model.classes_) > 2 else 1
+        num_dims = _check_columns(self.columns, self.domain, model)
+        demand(len(self.posteriors) == count, f"must be {count} posteriors", "posteriors")
+        demand(len(self.status) == count, f"must be {count} texts", "status")
+        demand(self.num_passes >= 0, "must be at least 0", "num_passes")
+        demand(self.num_rows >= 0, "must be at least 0", "num_rows")
+        setting = Setting(num_dims, 1, available_threads(model.n_jobs))
+        model._posteriors = posteriors = [
+            restored(own, setting, f"posteriors/{i}") for i, own in enumerate(self.posteriors)
+        ]
+        demand(len({type(own) for own in posteriors}) == 1, "must be of one form", "posteriors")
+        if isinstance(posteriors[0], AdditivePosterior):
+            if self.extent is None:
+                raise RefusedError("is missing", "extent")
+            fits = len(self.extent.lower) == num_dims and np.all(np.isfinite(self.extent))
+            demand(fits, "must be finite, one edge for each column", "extent")
+        names = dict(enumerate(self.columns.tolist()))
 
-    model.classes_, model.columns_, model.domain_ = classes, columns, domain
-    model._posteriors, model._extent = posteriors, extent
-    model.posterior_ = one_or_all(posteriors)
-    model.kernel_ = one_or_all([own.kernel.with_columns(names) for own in posteriors])
-    model.features_ = one_or_all([own.features for own in posteriors])
-    model.status_ = one_or_all(status)
-    model.elbo_ = record.number("elbo", finite=False)
-    model.num_passes_ = record.integer("num_passes")
-    model.num_rows_ = record.integer("num_rows")
-    model.timings_ = _seconds(record)
+        def one_or_all(values: Iterable[Any]) -> Any:
+            return next(iter(values)) if count == 1 else tuple(values)
+
+        model.posterior_ = one_or_all(posteriors)
+        model.kernel_ = one_or_all(own.kernel.with_columns(names) for own in posteriors)
+        model.features_ = one_or_all(own.features for own in posteriors)
+        model.status_ = one_or_all(self.status)
 
 
 # ---------------------------------------------------------------------- StochasticGPRegressor
 
 
-def _stochastic_content(model: Any) -> dict[str, Any]:
-    return {
-        "posterior": posterior_content(model.posterior_, has_sums=False),
-        "target_offset": float(model.target_offset_),
-        "target_scale": float(model.target_scale_),
-        "history": np.array(model.history_, dtype=np.float64).reshape(-1, len(Progress._fields)),
-        "elbo": float(model.elbo_),
-        "elbo_error": float(model.elbo_error_),
-        "status": model.status_,
-    }
+@dataclass(frozen=True)
+class KeptStochastic(KeptFit):
+    """What a `StochasticGPRegressor` has learned."""
 
+    posterior: KeptPosterior
+    target_offset: float
+    target_scale: float
+    history: tuple[Progress, ...]
+    elbo_error: float
+    status: str
 
-def _read_stochastic(record: Record, model: Any) -> None:
-    posterior = posterior_from(record.record("posterior"), Setting(model.n_features_in_, 1))
-    model.target_offset_ = record.number("target_offset")
-    model.target_scale_ = scale = record.positive("target_scale")
-    model.posterior_, model.features_ = posterior, posterior.features
-    model.kernel_ = posterior.kernel.scaled(scale**2)
-    model.noise_variance_ = posterior.noise_variance * scale**2
-    history = record.array("history", "float", (None, len(Progress._fields)), finite=False)
-    model.history_ = [
-        Progress(int(step), int(most), elbo, error, int(samples))
-        for step, most, elbo, error, samples in history.tolist()
-    ]
-    model.elbo_ = record.number("elbo", finite=False)
-    model.elbo_error_ = record.number("elbo_error", finite=False)
-    model.status_ = record.text("status")
+    @classmethod
+    def of(cls, model: Any, **given: Any) -> Self:
+        """Return what a fitted estimator has learned."""
+        return super().of(model, posterior=kept_of(model.posterior_, None), **given)
+
+    def give(self, model: Any) -> None:
+        """Put it into a fresh estimator."""
+        super().give(model)
+        demand(self.target_scale > 0, "must be positive", "target_scale")
+        square = self.target_scale**2
+        posterior = restored(self.posterior, Setting(model.n_features_in_, 1), "posterior")
+        model.posterior_, model.features_ = posterior, posterior.features
+        model.kernel_ = posterior.kernel.scaled(square)
+        model.noise_variance_ = posterior.noise_variance * square
+        model.history_ = list(self.history)
 
 
 # ---------------------------------------------------------------------- parts
 
 
-def _columns(record: Record, most: int) -> NDArray[np.int64]:
-    columns = record.integers("columns", most=most - 1)
-    if not columns or list(columns) != sorted(set(columns)):
-        record.fail("must be distinct, in ascending order", "columns")
-    return np.array(columns, dtype=np.int64)
+def _check_columns(columns: NDArray[np.int64], domain: Domain, model: Any) -> int:
+    """Return the number of columns that a model sees, having checked which."""
+    there = columns.ndim == 1 and len(columns) > 0 and np.all(np.diff(columns) > 0)
+    within = there and columns[0] >= 0 and columns[-1] < model.n_features_in_
+    demand(within, f"must be distinct, ascending, of {model.n_features_in_}", "columns")
+    demand(len(domain.lower) == len(columns), "must be one edge for each column", "domain")
+    return len(columns)
 
 
-def _seconds(record: Record) -> dict[str, float]:
-    own = record.record("seconds")
-    return {name: own.number(name, least=0.0) for name in _TIMES if name in own}
-
-
-_CODECS: dict[str, _Codec] = {
-    "GPRegressor": _Codec(_regressor_content, _read_regressor),
-    "GPClassifier": _Codec(_classifier_content, _read_classifier),
-    "StochasticGPRegressor": _Codec(_stochastic_content, _read_stochastic),
+_BOUNDS = ("elbo", "tightened_bound", "upper_bound", "elbo_error")
+_MODELS: dict[str, type[KeptFit]] = {
+    "GPRegressor": register(KeptRegressor, "GPRegressor", infinite=_BOUNDS),
+    "GPClassifier": register(KeptClassifier, "GPClassifier", infinite=_BOUNDS),
+    "StochasticGPRegressor": register(KeptStochastic, "StochasticGPRegressor", infinite=_BOUNDS),
 }
+#: What the header of a model's file may call it.
+MODEL_KINDS = frozenset(_MODELS)
+
+register(KeptModel, "model", infinite=("diagnostics",))
+register(KeptLabels, "labels", infinite=("values",))

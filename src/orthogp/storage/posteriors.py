@@ -1,14 +1,16 @@
-"""Posteriors as records of a file.
+"""What a file holds of each kind of posterior, and how the posterior is made of it again.
 
 Lattice features of a regressor are few numbers beside the sums that the file holds anyway: their
 posterior is computed from those again, unless there are so many that a small file could ask for
-much memory. Elsewhere the file holds the mean and the factor of q(u), the rows of an exact
-posterior, or the solution of an iterative one.
+much memory. Elsewhere the file holds the mean and the factor of q(u), or the solution of an
+iterative posterior. The rows of exact and neighbour posteriors are in the sketch.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+import warnings
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,32 +19,34 @@ from orthogp.errors import FileError
 from orthogp.exact.fitting import MOST_ROWS
 from orthogp.exact.merged_rows import merge_rows
 from orthogp.exact.process import ExactPosterior
-from orthogp.features import AdditiveLattice, Lattice, SeriesFeatures
+from orthogp.features import AdditiveLattice, Features, Lattice, MeanPrior, SeriesFeatures
 from orthogp.fields.model import Model, ModePosterior
 from orthogp.fields.posterior import IterativePosterior
 from orthogp.fields.system import DataDensity
 from orthogp.fields.variance import VarianceField
 from orthogp.inference import Domain
-from orthogp.inference.components import AdditivePosterior, ComponentSums
+from orthogp.inference.components import (
+    AdditivePosterior,
+    AdditiveSolution,
+    ComponentSums,
+    Shares,
+)
 from orthogp.inference.family_posterior import FamilyPosterior
 from orthogp.inference.moments import moments_from_statistics
 from orthogp.inference.posterior import Posterior, Solution
-from orthogp.inference.predictive import PredictivePosterior
 from orthogp.inference.threads import one_thread
-from orthogp.kernels import Kernel
+from orthogp.kernels import Kernel, On, Sum
+from orthogp.kernels.additive import component_kernels
+from orthogp.kernels.cyclic import own_periods
 from orthogp.learning.kept_rows import KeptRows
 from orthogp.learning.sketch import AdditiveSketch, Sketch, Units
 from orthogp.neighbours.posterior import NeighbourPosterior, Trend
 from orthogp.statistics import AdditiveStatistics, FourierStatistics, FrequencyLattice
-from orthogp.storage.additive_solutions import solution_content, solution_from
-from orthogp.storage.factors import packed, unpacked
-from orthogp.storage.features import features_content, features_from
-from orthogp.storage.kernels import kernel_content, kernel_from
-from orthogp.storage.record import Record
-from orthogp.storage.sketches import domain_content, domain_from, mean_content, mean_from
+from orthogp.storage.classes import Complexes, Floats, demand, demand_shape, whole
+from orthogp.storage.codec import RefusedError, register, taken
 
 # The most features whose posterior is computed from sums that take far less room than its matrices.
-_MOST_COMPUTED = 4000
+MOST_COMPUTED = 4000
 # The most rows that a prediction may look at: more would be asked for by a hostile file only.
 _MOST_NEIGHBOURS = 5000
 
@@ -56,7 +60,7 @@ class Setting(NamedTuple):
         Of the inputs that the kernel sees, and of the targets.
     num_threads : int, optional
     sketch, units
-        The sums and the units of their targets, if the model keeps them.
+        The sums, or the rows, and the units of their targets, if the model keeps them.
     repeats : bool
         Whether weights count rows.
     """
@@ -68,279 +72,390 @@ class Setting(NamedTuple):
     units: Units | None = None
     repeats: bool = True
 
-
-def posterior_content(posterior: PredictivePosterior, *, has_sums: bool) -> dict[str, Any]:
-    """Return a posterior as a record, without what follows from sums that are stored beside it."""
-    kernel: Kernel = posterior.kernel  # type: ignore[attr-defined]
-    content = {
-        "kernel": kernel_content(kernel),
-        "noise_variance": float(posterior.noise_variance),
-    }
-    if isinstance(posterior, NeighbourPosterior):
-        trend = posterior.trend
-        return content | {
-            "form": "neighbours",
-            "mean_function": mean_content(trend.prior),
-            "coefficients": trend.coefficients,
-            "covariance": trend.covariance,
-            "num_neighbours": posterior.num_neighbours,
-        }
-    if not isinstance(posterior, ExactPosterior):
-        content["domain"] = domain_content(posterior.domain)  # type: ignore[attr-defined]
-    if isinstance(posterior, Posterior):
-        content |= {"form": "lattice", "features": features_content(posterior.features)}
-        if not has_sums or len(posterior.mean) > _MOST_COMPUTED:
-            content |= {"mean": posterior.mean, "factor": packed(posterior.chol)}
-    elif isinstance(posterior, AdditivePosterior):
-        if has_sums and len(posterior.kernels) == 1 and len(posterior.mean) > _MOST_COMPUTED:
-            raise FileError(
-                f"A file of one component takes up to {_MOST_COMPUTED} features, got "
-                f"{len(posterior.mean)}: fit with a smaller max_features."
-            )
-        content |= {"form": "additive", "features": features_content(posterior.features)}
-        if not has_sums:
-            content |= solution_content(posterior)
-    elif isinstance(posterior, IterativePosterior) and has_sums:
-        modes = posterior.modes
-        content |= {
-            "form": "iterative",
-            **{name: np.asarray(value) for name, value in modes._asdict().items()},
-            "splines": posterior.variance.splines,
-            "variance_error": posterior.variance.relative_error,
-        }
-    elif isinstance(posterior, ExactPosterior):
-        X, y, weights = posterior.rows
-        content |= {"form": "exact", "X": X, "y": y, "weights": weights}
-        content["mean_function"] = mean_content(posterior.mean)
-    elif isinstance(posterior, FamilyPosterior):
-        content |= {
-            "form": "features",
-            "features": features_content(posterior.features),
-            "mean_function": mean_content(posterior.mean_prior),
-            "mean": posterior.mean,
-            "factor": packed(posterior.chol),
-            "residual": float(posterior.residual),
-            "offset": float(posterior.offset),
-        }
-    else:
-        raise FileError(f"A file cannot hold a posterior of the class {type(posterior).__name__}.")
-    return content
+    def sums(self) -> FourierStatistics | AdditiveStatistics:
+        """Return the sums of the standardised targets, for a posterior without its factor."""
+        if self.sketch is None or self.units is None or isinstance(self.sketch, KeptRows):
+            raise RefusedError("is missing", "factor")
+        return self.sketch.standardised(self.units)
 
 
-def posterior_from(record: Record, setting: Setting) -> Any:
-    """Return the posterior of a record."""
-    form = record.text("form", ("exact", "neighbours", *_FORMS))
-    kernel = kernel_from(record.record("kernel"))
-    kernel.check(setting.num_dims)
-    noise_variance = record.positive("noise_variance")
-    if form == "exact":
-        posterior = _exact(record, setting, kernel, noise_variance)
-    elif form == "neighbours":
-        posterior = _neighbours(record, setting, kernel, noise_variance)
-    else:
-        posterior = _FORMS[form](record, setting, kernel, noise_variance, _domain(record, setting))
-    _check_finite(record, posterior)
+@dataclass(frozen=True)
+class KeptPosterior:
+    """What is kept of every posterior."""
+
+    #: Where in a posterior its fields are, if not under their names.
+    paths: ClassVar[dict[str, str]] = {}
+
+    kernel: Kernel
+    noise_variance: float
+
+    @classmethod
+    def of(cls, posterior: Any, sketch: Sketch | None) -> Self:
+        """Return what is kept of a posterior, without what follows from a sketch beside it."""
+        return taken(cls, posterior, cls.paths)
+
+    def posterior(self, setting: Setting) -> Any:
+        """Return the posterior."""
+        raise NotImplementedError
+
+
+def kept_of(posterior: Any, sketch: Sketch | None) -> KeptPosterior:
+    """Return what a file holds of a posterior."""
+    for kind, form in _FORMS.items():
+        if isinstance(posterior, kind):
+            return form.of(posterior, sketch)
+    raise FileError(f"A file cannot hold a posterior of the class {type(posterior).__name__}.")
+
+
+def restored(kept: KeptPosterior, setting: Setting, where: str) -> Any:
+    """Return the posterior that a file holds, having seen that it predicts."""
+    try:
+        kept.kernel.check(setting.num_dims)
+        demand(kept.noise_variance > 0, "must be positive", "noise_variance")
+        domain, num_dims = getattr(kept, "domain", None), setting.num_dims
+        if domain is not None:
+            demand(len(domain.lower) == num_dims, f"must be of {num_dims} columns", "domain")
+        posterior = kept.posterior(setting)
+        # What fits nowhere else fails here, and not in the hands of a user.
+        edges = np.zeros(num_dims) if domain is None else domain.lower
+        point = np.where(np.isfinite(edges), edges, 0.0)[None]
+        with warnings.catch_warnings(action="ignore"):
+            mean = posterior.predict(point).mean
+        demand(mean.shape == (1, setting.num_targets), f"must be of {setting.num_targets} targets")
+        numbers = [posterior.prior_variance, posterior.residual]
+        if isinstance(posterior, Posterior | AdditivePosterior):
+            numbers += [posterior.mean.sum(), posterior.chol.sum()]
+        demand(np.isfinite(numbers), "does not give a finite posterior")
+    except RefusedError as error:
+        raise RefusedError(error.what, f"{where}/{error.name}") from error
     return posterior
 
 
-# ---------------------------------------------------------------------- the forms
+# ---------------------------------------------------------------------- series
 
 
-def _lattice(
-    record: Record, setting: Setting, kernel: Kernel, noise_variance: float, domain: Domain
-) -> Posterior:
-    features = features_from(record.record("features"))
-    if not isinstance(features, Lattice) or features.lattice.num_dims != setting.num_dims:
-        record.fail(f"must be a Lattice on {setting.num_dims} columns", "features")
-    threads = setting.num_threads
-    if "factor" in record:
-        m = features.num_features
-        mean = record.array("mean", "float", (m, setting.num_targets))
-        solution = Solution(mean, unpacked(record, m))
-        return Posterior(features, kernel, noise_variance, solution, domain, threads)
-    sums = _standardised(record, setting)
-    if not isinstance(sums, FourierStatistics):
-        record.fail("must be additive, as the sums are", "features")
-    if features.num_features > _MOST_COMPUTED:
-        record.fail(f"must be stored for more than {_MOST_COMPUTED} features", "factor")
-    own = sums.decimate(_decimation(record, sums.lattice, features.lattice))
-    moments = moments_from_statistics(features, kernel, own, repeats=setting.repeats)
-    with one_thread():
-        return Posterior(features, kernel, noise_variance, moments, domain, threads)
+@dataclass(frozen=True)
+class KeptLattice(KeptPosterior):
+    """A posterior on one lattice: q(u) follows from the sums, if it is not here."""
+
+    domain: Domain
+    features: Lattice
+    mean: Floats | None = None
+    factor: Floats | None = None
+
+    @classmethod
+    def of(cls, posterior: Posterior, sketch: Sketch | None) -> Self:
+        """Return what is kept of a posterior."""
+        if sketch is not None and len(posterior.mean) <= MOST_COMPUTED:
+            return taken(cls, posterior, cls.paths, mean=None, factor=None)
+        return taken(cls, posterior, cls.paths, factor=_packed(posterior.chol))
+
+    def posterior(self, setting: Setting) -> Posterior:
+        """Return the posterior."""
+        features, m = self.features, self.features.num_features
+        fits = features.lattice.num_dims == setting.num_dims
+        demand(fits, f"must be on {setting.num_dims} columns", "features")
+        own = (features, self.kernel, self.noise_variance)
+        if self.factor is not None:
+            solution = Solution(_mean(self.mean, m, setting), _unpacked(self.factor, m))
+            return Posterior(*own, solution, self.domain, setting.num_threads)
+        sums = setting.sums()
+        if not isinstance(sums, FourierStatistics):
+            raise RefusedError("must be additive, as the sums are", "features")
+        few = m <= MOST_COMPUTED
+        demand(few, f"must be stored for more than {MOST_COMPUTED} features", "factor")
+        thin = sums.decimate(_decimation(sums.lattice, features.lattice))
+        moments = moments_from_statistics(features, self.kernel, thin, repeats=setting.repeats)
+        with one_thread():
+            return Posterior(*own, moments, self.domain, setting.num_threads)
 
 
-def _additive(
-    record: Record, setting: Setting, kernel: Kernel, noise_variance: float, domain: Domain
-) -> AdditivePosterior:
-    features = features_from(record.record("features"))
-    if "factor" in record:
-        if not isinstance(features, AdditiveLattice):
-            record.fail("must be lattices, one for each component", "features")
-        solution = solution_from(record, features, kernel, setting.num_dims, setting.num_targets)
-        return AdditivePosterior(
-            features,
-            kernel,
-            noise_variance,
-            solution.solution,
-            solution.sums,
-            domain,
-            solution.own_periods,
-            setting.num_threads,
-        )
-    sums = _standardised(record, setting)
-    if (
-        not isinstance(features, AdditiveLattice)
-        or not isinstance(sums, AdditiveStatistics)
-        or not isinstance(setting.sketch, AdditiveSketch)
-        or features.columns != tuple(own.columns for own in sums.components)
-    ):
-        record.fail("must be lattices on the columns of the sums", "features")
-    kept = sum(block.size for block in sums.cross.values())
-    if features.num_features > max(_MOST_COMPUTED, np.sqrt(2 * kept)):
-        record.fail("must not be more than the sums of pairs", "features")
-    factors = [
-        _decimation(record, own.lattice, part.lattice)
-        for own, part in zip(sums.components, features.parts, strict=True)
-    ]
-    thin = sums.decimate(factors)
-    moments = moments_from_statistics(features, kernel, thin, repeats=setting.repeats)
-    periods = tuple(term.periods for term in setting.sketch.terms)
-    with one_thread():
-        return AdditivePosterior(
-            features,
-            kernel,
-            noise_variance,
-            moments,
-            tuple(map(ComponentSums.of, thin.parts)),
-            domain,
-            periods,
-            setting.num_threads,
-        )
+@dataclass(frozen=True)
+class KeptAdditive(KeptPosterior):
+    """A posterior on one lattice for each component.
 
+    Without sums beside it, there are the mean and the factor of q(u), and of the rows what
+    components are centred by: the averages of each one's modes, one of each pair ±t.
+    """
 
-def _iterative(
-    record: Record, setting: Setting, kernel: Kernel, noise_variance: float, domain: Domain
-) -> IterativePosterior:
-    sums = _standardised(record, setting)
-    if not isinstance(sums, FourierStatistics) or setting.sketch is None:
-        record.fail("needs sums on one lattice")
-    density = DataDensity(sums, setting.num_threads or 1)
-    mean, shape = setting.sketch.mean, density.grid.shape
-    p, q = setting.num_targets, setting.num_dims if mean.slope_variance else 0
-    modes = ModePosterior(
-        modes=record.array("modes", "complex", (p, *shape)),
-        slopes=record.array("slopes", "float", (q, p)),
-        covariate_modes=record.array("covariate_modes", "complex", (q, *shape)),
-        slope_factor=record.array("slope_factor", "float", (q, q)),
-        explained=record.array("explained", "float", (p,)),
-    )
-    splines = record.array("splines", "float", (None,) * setting.num_dims)
-    if min(splines.shape) < 2:
-        record.fail("must have at least two points along each column", "splines")
-    error = record.number("variance_error", least=0.0)
-    model = Model.build(density, mean, kernel, noise_variance, fine=True)
-    field = VarianceField(splines, error, sums.lattice)
-    return IterativePosterior(model, modes, field, mean, domain, setting.num_threads or 1)
+    paths: ClassVar[dict[str, str]] = {"shares": "shares.components"}
 
+    domain: Domain
+    features: AdditiveLattice
+    mean: Floats | None = None
+    factor: Floats | None = None
+    shares: Annotated[Floats, "c p"] | None = None
+    averages: tuple[Complexes, ...] = ()
 
-def _exact(
-    record: Record, setting: Setting, kernel: Kernel, noise_variance: float
-) -> ExactPosterior:
-    X = record.array("X", "float", (None, setting.num_dims))
-    y = record.array("y", "float", (len(X), setting.num_targets))
-    weights = record.array("weights", "float", (len(X),))
-    if len(X) == 0 or np.any(weights <= 0):
-        record.fail("must be positive, for at least one row", "weights")
-    if len(X) > MOST_ROWS:
-        record.fail(f"must have at most {MOST_ROWS} rows", "X")
-    mean = mean_from(record.record("mean_function"), setting.num_dims)
-    return ExactPosterior(kernel, noise_variance, mean, X, y, weights, repeats=setting.repeats)
+    @classmethod
+    def of(cls, posterior: AdditivePosterior, sketch: Sketch | None) -> Self:
+        """Return what is kept of a posterior."""
+        if sketch is None:
+            halves = (own.averages.ravel()[own.averages.size // 2 :] for own in posterior.sums)
+            factor = _packed(posterior.chol)
+            return taken(cls, posterior, cls.paths, factor=factor, averages=tuple(halves))
+        if len(posterior.kernels) == 1 and len(posterior.mean) > MOST_COMPUTED:
+            raise FileError(
+                f"A file of one component takes up to {MOST_COMPUTED} features, got "
+                f"{len(posterior.mean)}: fit with a smaller max_features."
+            )
+        nothing: dict[str, Any] = {"mean": None, "factor": None, "shares": None, "averages": ()}
+        return taken(cls, posterior, cls.paths, **nothing)
 
-
-def _neighbours(
-    record: Record, setting: Setting, kernel: Kernel, noise_variance: float
-) -> NeighbourPosterior:
-    if not isinstance(setting.sketch, KeptRows) or setting.units is None:
-        record.fail("needs the rows")
-    mean = mean_from(record.record("mean_function"), setting.num_dims)
-    q = mean.features(np.zeros((1, setting.num_dims))).shape[1]
-    trend = Trend(
-        record.array("coefficients", "float", (q, setting.num_targets)),
-        record.array("covariance", "float", (q, q)),
-        mean,
-    )
-    rows = setting.sketch.standardised_rows(setting.units)
-    merged = merge_rows(rows.X, rows.y, rows.weights, repeats=setting.repeats)
-    count = record.integer("num_neighbours", least=1, most=_MOST_NEIGHBOURS)
-    threads = setting.num_threads or 1
-    return NeighbourPosterior(kernel, noise_variance, merged, trend, count, threads)
-
-
-def _family(
-    record: Record, setting: Setting, kernel: Kernel, noise_variance: float, domain: Domain
-) -> FamilyPosterior:
-    features = features_from(record.record("features"))
-    prior = mean_from(record.record("mean_function"))
-    if prior.slope_variance and len(prior.origin) != setting.num_dims:
-        record.fail(f"must be of {setting.num_dims} columns", "mean_function")
-    if isinstance(features, SeriesFeatures) and setting.sketch is not None:
-        sums = setting.sketch.statistics
-        if not isinstance(sums, FourierStatistics) or np.any(
-            features.lattice.extent > sums.lattice.extent
+    def posterior(self, setting: Setting) -> AdditivePosterior:
+        """Return the posterior."""
+        if self.factor is not None:
+            return self._from_factor(self.factor, setting)
+        features, sums, sketch = self.features, setting.sums(), setting.sketch
+        if (
+            not isinstance(sums, AdditiveStatistics)
+            or not isinstance(sketch, AdditiveSketch)
+            or features.columns != tuple(own.columns for own in sums.components)
         ):
-            record.fail("must lie on the lattice of the sums", "features")
-    m = features.num_features + len(prior.features(np.zeros((1, setting.num_dims)))[0])
-    return FamilyPosterior(
-        features,
-        kernel,
-        noise_variance,
-        prior,
-        record.array("mean", "float", (m, setting.num_targets)),
-        unpacked(record, m),
-        record.number("residual", least=0.0),
-        domain,
-        setting.num_threads,
-        record.number("offset"),
-    )
+            raise RefusedError("must be lattices on the columns of the sums", "features")
+        kept = sum(block.size for block in sums.cross.values())
+        few = features.num_features <= max(MOST_COMPUTED, np.sqrt(2 * kept))
+        demand(few, "must not be more than the sums of pairs", "features")
+        lattices = zip(sums.components, features.parts, strict=True)
+        thin = sums.decimate([_decimation(own.lattice, part.lattice) for own, part in lattices])
+        moments = moments_from_statistics(features, self.kernel, thin, repeats=setting.repeats)
+        averages = tuple(map(ComponentSums.of, thin.parts))
+        periods = tuple(term.periods for term in sketch.terms)
+        own = (features, self.kernel, self.noise_variance)
+        with one_thread():
+            return AdditivePosterior(
+                *own, moments, averages, self.domain, periods, setting.num_threads
+            )
+
+    def _from_factor(self, factor: Floats, setting: Setting) -> AdditivePosterior:
+        features, kernel = self.features, self.kernel
+        terms = kernel.terms if isinstance(kernel, Sum) else ()
+        columns = tuple(term.dims for term in terms if isinstance(term, On))
+        # The kernel's columns have been checked; those of the features are the same.
+        same = len(columns) == len(terms) and columns == features.columns
+        demand(same, "must be on the columns of the kernel's terms", "features")
+        slopes = features.num_slopes in (0, setting.num_dims)
+        demand(slopes, f"must have slopes for {setting.num_dims} columns, or none", "features")
+        if self.shares is None:
+            raise RefusedError("is missing", "shares")
+        demand_shape(self.shares, (len(terms), setting.num_targets), "shares")
+        demand(self.shares >= 0, "must not be negative", "shares")
+        count = len(self.averages) == len(terms)
+        demand(count, f"must be a list of {len(terms)} arrays", "averages")
+        sums = []
+        for j, (part, half) in enumerate(zip(features.parts, self.averages, strict=True)):
+            demand(part.lattice.num_dims == len(columns[j]), "must be as the terms", "features")
+            shape = part.lattice.target_shape
+            demand_shape(half, ((int(np.prod(shape)) + 1) // 2,), f"averages/{j}")
+            sums.append(ComponentSums(part.lattice, whole(half[None], shape)[0]))
+        m = features.num_features
+        shares = Shares(self.shares, np.zeros(setting.num_targets))
+        solution = AdditiveSolution(_mean(self.mean, m, setting), _unpacked(factor, m), shares)
+        kernels = zip(component_kernels(kernel, columns), columns, strict=True)
+        periods = tuple(own_periods(own, len(within)) for own, within in kernels)
+        own = (features, kernel, self.noise_variance, solution, tuple(sums), self.domain)
+        return AdditivePosterior(*own, periods, setting.num_threads)
 
 
-_FORMS = {
-    "lattice": _lattice,
-    "additive": _additive,
-    "iterative": _iterative,
-    "features": _family,
+@dataclass(frozen=True)
+class KeptFamily(KeptPosterior):
+    """A posterior of any other family of features."""
+
+    paths: ClassVar[dict[str, str]] = {"mean_function": "mean_prior"}
+
+    domain: Domain
+    features: Features
+    mean_function: MeanPrior
+    mean: Floats
+    factor: Floats
+    residual: float
+    offset: float
+
+    @classmethod
+    def of(cls, posterior: FamilyPosterior, sketch: Sketch | None) -> Self:
+        """Return what is kept of a posterior."""
+        return taken(cls, posterior, cls.paths, factor=_packed(posterior.chol))
+
+    def posterior(self, setting: Setting) -> FamilyPosterior:
+        """Return the posterior."""
+        features, prior, num_dims = self.features, self.mean_function, setting.num_dims
+        if prior.slope_variance:
+            demand(len(prior.origin) == num_dims, f"must be of {num_dims} columns", "mean_function")
+        sums = None if setting.sketch is None else setting.sketch.statistics
+        if isinstance(features, SeriesFeatures) and sums is not None:
+            extent = features.lattice.extent
+            on = isinstance(sums, FourierStatistics) and np.all(extent <= sums.lattice.extent)
+            demand(on, "must lie on the lattice of the sums", "features")
+        demand(self.residual >= 0, "must be at least 0", "residual")
+        m = features.num_features + len(prior.features(np.zeros((1, num_dims)))[0])
+        return FamilyPosterior(
+            features,
+            self.kernel,
+            self.noise_variance,
+            prior,
+            _mean(self.mean, m, setting),
+            _unpacked(self.factor, m),
+            self.residual,
+            self.domain,
+            setting.num_threads,
+            self.offset,
+        )
+
+
+@dataclass(frozen=True)
+class KeptIterative(KeptPosterior):
+    """The solution for the modes of a large lattice; the preconditioner follows from the sums."""
+
+    paths: ClassVar[dict[str, str]] = {
+        **{name: f"modes.{name}" for name in ModePosterior._fields},
+        "splines": "variance.splines",
+        "variance_error": "variance.relative_error",
+    }
+
+    domain: Domain
+    modes: Complexes
+    slopes: Annotated[Floats, "q p"]
+    covariate_modes: Complexes
+    slope_factor: Annotated[Floats, "q q"]
+    explained: Annotated[Floats, "p"]
+    splines: Floats
+    variance_error: float
+
+    def posterior(self, setting: Setting) -> IterativePosterior:
+        """Return the posterior."""
+        sums, sketch = setting.sums(), setting.sketch
+        if not isinstance(sums, FourierStatistics) or sketch is None:
+            raise RefusedError("needs sums on one lattice")
+        threads = setting.num_threads or 1
+        density = DataDensity(sums, threads)
+        p, q = setting.num_targets, setting.num_dims if sketch.mean.slope_variance else 0
+        demand_shape(self.slopes, (q, p), "slopes")
+        demand_shape(self.modes, (p, *density.grid.shape), "modes")
+        demand_shape(self.covariate_modes, (q, *density.grid.shape), "covariate_modes")
+        fine = self.splines.ndim == setting.num_dims and min(self.splines.shape) >= 2
+        demand(fine, "must have at least two points along each column", "splines")
+        demand(self.variance_error >= 0, "must be at least 0", "variance_error")
+        modes = ModePosterior(**{name: getattr(self, name) for name in ModePosterior._fields})
+        model = Model.build(density, sketch.mean, self.kernel, self.noise_variance, fine=True)
+        field = VarianceField(self.splines, self.variance_error, sums.lattice)
+        return IterativePosterior(model, modes, field, sketch.mean, self.domain, threads)
+
+
+# ---------------------------------------------------------------------- rows
+
+
+@dataclass(frozen=True)
+class KeptExact(KeptPosterior):
+    """An exact posterior; its rows are those of the sketch, or, in old files, its own."""
+
+    paths: ClassVar[dict[str, str]] = {
+        "mean_function": "mean",
+        "X": "rows.X",
+        "y": "rows.y",
+        "weights": "rows.weights",
+    }
+
+    mean_function: MeanPrior
+    X: Annotated[Floats, "n d"] | None = None
+    y: Annotated[Floats, "n p"] | None = None
+    weights: Annotated[Floats, "n"] | None = None
+
+    @classmethod
+    def of(cls, posterior: ExactPosterior, sketch: Sketch | None) -> Self:
+        """Return what is kept of a posterior."""
+        rows = dict.fromkeys(("X", "y", "weights")) if isinstance(sketch, KeptRows) else {}
+        return taken(cls, posterior, cls.paths, **rows)
+
+    def posterior(self, setting: Setting) -> ExactPosterior:
+        """Return the posterior."""
+        X, y, weights = self.X, self.y, self.weights
+        if isinstance(setting.sketch, KeptRows) and setting.units is not None:
+            rows = setting.sketch.standardised_rows(setting.units)
+            X, y, weights = rows.X, rows.y, rows.weights
+        elif X is None or y is None or weights is None or not len(X) or np.any(weights <= 0):
+            raise RefusedError("needs the rows, with positive weights")
+        demand(len(X) <= MOST_ROWS, f"must have at most {MOST_ROWS} rows", "X")
+        demand(X.shape[1] == setting.num_dims, f"must have {setting.num_dims} columns", "X")
+        _check_mean(self.mean_function, setting)
+        own = (self.kernel, self.noise_variance, self.mean_function)
+        return ExactPosterior(*own, X, y, weights, repeats=setting.repeats)
+
+
+@dataclass(frozen=True)
+class KeptNeighbours(KeptPosterior):
+    """A posterior given the nearest rows, which are those of the sketch."""
+
+    paths: ClassVar[dict[str, str]] = {
+        "mean_function": "trend.prior",
+        "coefficients": "trend.coefficients",
+        "covariance": "trend.covariance",
+    }
+
+    mean_function: MeanPrior
+    coefficients: Annotated[Floats, "q p"]
+    covariance: Annotated[Floats, "q q"]
+    num_neighbours: int
+
+    def posterior(self, setting: Setting) -> NeighbourPosterior:
+        """Return the posterior."""
+        if not isinstance(setting.sketch, KeptRows) or setting.units is None:
+            raise RefusedError("needs the rows")
+        _check_mean(self.mean_function, setting)
+        q = self.mean_function.features(np.zeros((1, setting.num_dims))).shape[1]
+        demand_shape(self.coefficients, (q, setting.num_targets), "coefficients")
+        count, most = self.num_neighbours, _MOST_NEIGHBOURS
+        demand(1 <= count <= most, f"must be from 1 to {most}", "num_neighbours")
+        trend = Trend(self.coefficients, self.covariance, self.mean_function)
+        rows = setting.sketch.standardised_rows(setting.units)
+        merged = merge_rows(rows.X, rows.y, rows.weights, repeats=setting.repeats)
+        threads = setting.num_threads or 1
+        return NeighbourPosterior(self.kernel, self.noise_variance, merged, trend, count, threads)
+
+
+_FORMS: dict[type, type[KeptPosterior]] = {
+    Posterior: register(KeptLattice, "lattice"),
+    AdditivePosterior: register(KeptAdditive, "additive"),
+    FamilyPosterior: register(KeptFamily, "features"),
+    IterativePosterior: register(KeptIterative, "iterative"),
+    ExactPosterior: register(KeptExact, "exact"),
+    NeighbourPosterior: register(KeptNeighbours, "neighbours"),
 }
 
 
 # ---------------------------------------------------------------------- parts
 
 
-def _domain(record: Record, setting: Setting) -> Domain:
-    return domain_from(record.record("domain"), size=setting.num_dims, finite=False)
+def _packed(factor: Floats) -> Floats:
+    """Return the lower triangle, row by row."""
+    return np.asarray(factor)[np.tril_indices(len(factor))]
 
 
-def _standardised(record: Record, setting: Setting) -> FourierStatistics | AdditiveStatistics:
-    if setting.sketch is None or setting.units is None:
-        record.fail("is missing", "factor")
-    return setting.sketch.standardised(setting.units)
+def _unpacked(triangle: Floats, size: int) -> Floats:
+    """Return the lower triangular matrix of its triangle, row by row."""
+    demand_shape(triangle, (size * (size + 1) // 2,), "factor")
+    factor = np.zeros((size, size), order="F")
+    factor[np.tril_indices(size)] = triangle
+    demand(np.diag(factor) > 0, "must have a positive diagonal", "factor")
+    return factor
 
 
-def _decimation(
-    record: Record, whole: FrequencyLattice, thin: FrequencyLattice
-) -> NDArray[np.int64]:
+def _mean(mean: Floats | None, size: int, setting: Setting) -> Floats:
+    if mean is None:
+        raise RefusedError("is missing", "mean")
+    demand_shape(mean, (size, setting.num_targets), "mean")
+    return mean
+
+
+def _check_mean(mean: MeanPrior, setting: Setting) -> None:
+    fits = len(mean.origin) == setting.num_dims
+    demand(fits, f"must be of {setting.num_dims} columns", "mean_function")
+
+
+def _decimation(full: FrequencyLattice, thin: FrequencyLattice) -> NDArray[np.int64]:
     """Return by how much a lattice was decimated to get another one."""
-    factors = np.ones(whole.num_dims, dtype=np.int64)
-    if thin.num_dims == whole.num_dims:
-        factors = np.clip(np.rint(thin.spacing / whole.spacing), 1, 2**30).astype(np.int64)
-    if whole.decimate(factors) != thin:
-        record.fail("must lie on every so many frequencies of the sums", "features")
+    factors = np.ones(full.num_dims, dtype=np.int64)
+    if thin.num_dims == full.num_dims:
+        factors = np.clip(np.rint(thin.spacing / full.spacing), 1, 2**30).astype(np.int64)
+    same = full.decimate(factors) == thin
+    demand(same, "must lie on every so many frequencies of the sums", "features")
     return factors
-
-
-def _check_finite(record: Record, posterior: Any) -> None:
-    """Fail unless what was computed from the file is finite."""
-    numbers = [posterior.prior_variance, posterior.residual]
-    if isinstance(posterior, Posterior | AdditivePosterior):
-        numbers += [posterior.mean.sum(), posterior.chol.sum()]
-    if not np.isfinite(numbers).all():
-        record.fail("does not give a finite posterior")
