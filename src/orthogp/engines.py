@@ -1,6 +1,6 @@
-r"""From the sums of the rows to a fitted model: which fitter serves which features.
+r"""Which engine serves: those that can are tried, and held-out rows decide.
 
-Which engine serves: those that can are tried, and hidden rows tell which is best.
+From the sums of the rows to a fitted model: which fitter serves which features.
 
     exact        all rows, no approximation; up to some thousand rows
     dense        lattice features as many as a dense matrix holds; one pass, certificates

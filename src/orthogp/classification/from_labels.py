@@ -1,6 +1,6 @@
-"""Starting values of a classifier, from a regression on its labels.
+"""From labelled rows to a fitted model of two classes.
 
-From labelled rows to a fitted model of two classes: which lattices, and which kernels first.
+Starting values of a classifier, from a regression on its labels.
 """
 
 from __future__ import annotations

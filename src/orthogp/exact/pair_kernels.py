@@ -1,4 +1,6 @@
-r"""Kernels as compiled functions of a few numbers for each pair of rows.
+r"""PairKernel: a kernel and its derivatives at all pairs of rows.
+
+Kernels as compiled functions of a few numbers for each pair of rows.
 
 Primitives that are sums over many nodes, as interpolated functions of one number.
 

@@ -1,4 +1,6 @@
-r"""The average of observed and expected information about hyperparameters, from all pairs of rows.
+r"""Exact Gaussian process regression: the likelihood, its derivatives, and the posterior.
+
+The average of observed and expected information about hyperparameters, from all pairs of rows.
 
 With α = C⁻¹y for the covariance C of the rows' targets,
 
@@ -14,8 +16,6 @@ data have their say, and less what bends in C itself: ½ tr((ααᵀ − C⁻¹)
 model is not that of the data.
 
 Covariances of derivatives, by the derivative of the kernel.
-
-Exact Gaussian process regression, for small data.
 
 The covariance K holds kernel and mean prior, and row n has noise σ²/w_n. With W = diag(w),
 

@@ -1,4 +1,6 @@
-r"""Where on a grid of frequencies a kernel has most of its variance.
+r"""Harmonic features: eigenfunctions of the Laplacian on a box (Solin and Särkkä).
+
+Where on a grid of frequencies a kernel has most of its variance.
 
 The process that vanishes on the boundary of a box.
 
@@ -8,8 +10,6 @@ box with corners c ∓ L, and with P = 4L, its kernel is
     k_Ω(x, x') = Σ_{σ ⊆ columns} (−1)^{|σ|} Σ_{i ∈ Z^D} k(τ_σ + i∘P)
 
 where τ_σ is x − x' in each column, except x + x' − 2(c − L) in those of σ.
-
-Harmonic features: eigenfunctions of the Laplacian on a box with zero boundary values.
 
 On the box with corners c ∓ L, for wave numbers j_d = 1, 2, …,
 

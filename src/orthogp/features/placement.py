@@ -1,4 +1,6 @@
-"""Which products of one-dimensional functions to take, and where to judge them.
+"""How families are placed: products of functions of one column, and Gauss rules.
+
+Which products of one-dimensional functions to take, and where to judge them.
 
 Gaussian quadrature with power-law ends, in panels.
 """

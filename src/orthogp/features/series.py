@@ -1,6 +1,6 @@
-r"""The masses of lattice modes, compiled once per kernel.
+r"""Features that are finite series on a frequency lattice, and the masses of its modes.
 
-Features that are finite series on a frequency lattice.
+The masses of lattice modes, compiled once per kernel.
 
     φ_m(x) = Σ_t C_mt cos ω_t·(x−x₀)   for even m,      Σ_t C_mt sin ω_t·(x−x₀)   for odd m
 

@@ -1,4 +1,6 @@
-r"""A basis of frequency functions on a lattice, orthonormal over its points.
+r"""SpectralFeatures: an orthonormal basis in frequency, the paper's way.
+
+A basis of frequency functions on a lattice, orthonormal over its points.
 
 Variational orthogonal features: a family is an orthonormal basis in frequency.
 

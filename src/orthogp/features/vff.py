@@ -1,4 +1,6 @@
-r"""Windows around the data: how wide to make them, and whether they hold the data.
+r"""Variational Fourier features (Hensman, Durrande & Solin) of Matérn kernels on a window.
+
+Windows around the data: how wide to make them, and whether they hold the data.
 
 Products of one-dimensional series, as series on the lattice of all columns.
 
@@ -28,8 +30,6 @@ most one for the sines, which never meet: K_uu = diag(1/a_m²) + Σ_r b_r b_rᵀ
 
 So the whitened features are those of the lattice, a_m c_m and a_m s_m, with one rank-one
 correction for each b, which undoes the wrap.
-
-Variational Fourier features (Hensman, Durrande, Solin 2018), of one column and of products.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-r"""How much data tell of hyperparameters: the curvature for steps of the evidence.
+r"""The evidence of a lattice of many modes, its gradient, and its Fisher information.
+
+How much data tell of hyperparameters: the curvature for steps of the evidence.
 
 With x = B⁻¹b̃ (`iterative.py`) and u_i = x ∂ log s/∂θ_i, the average of the observed and the
 expected information (Gilmour, Thompson and Cullis 1995) is

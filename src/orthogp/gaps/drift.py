@@ -1,4 +1,6 @@
-r"""Where rows are missing, as a function of place.
+r"""DriftRegressor: effects of covariates, and where rows are missing as one.
+
+Where rows are missing, as a function of place.
 
 Around x, with Gaussian weights g of bandwidth h along each column,
 

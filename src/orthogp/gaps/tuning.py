@@ -1,4 +1,6 @@
-r"""How well a kernel fills gaps: the error at hidden rows, and its derivatives.
+r"""tune_for_gaps: hyperparameters that fill gaps, by the errors at hidden rows.
+
+How well a kernel fills gaps: the error at hidden rows, and its derivatives.
 
 From the rows that are kept follow modes x = B⁻¹b̃ (`iterative.py`), and errors e = Φ_h x − y_h at
 the rows that are hidden. One more solution, w = B⁻¹Φ_hᵀe, tells how they change:

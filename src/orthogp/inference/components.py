@@ -1,4 +1,6 @@
-r"""How much of the variance over the rows each component of an additive model explains.
+r"""The posterior of several components: of the whole function, and of each.
+
+How much of the variance over the rows each component of an additive model explains.
 
 A component's mean is a series Σ_i z_i c_i(x) in cosines and sines, whose sums over the rows,
 G_ij = Σ w_n c_i(x_n) c_j(x_n), give its variance there: zᵀGz/N − (G_0ᵀz/N)², c_0 = 1, N = G_00.

@@ -1,6 +1,6 @@
-r"""Derivatives and integrals over boxes: what posteriors need to know of them beforehand.
+r"""The posterior of lattice features of one component.
 
-The posterior of lattice features: predictions, covariances, draws, derivatives, integrals.
+Derivatives and integrals over boxes: what posteriors need to know of them beforehand.
 
 The coefficients z of the cosines, sines and covariates have the posterior
 

@@ -1,4 +1,6 @@
-r"""Gaussians on the lattice, and kernels that are Gamma mixtures of them.
+r"""RBF, Matérn and rational-quadratic kernels, and the Gaussian mixtures behind them.
+
+Gaussians on the lattice, and kernels that are Gamma mixtures of them.
 
 Matérn and rational quadratic are Gaussians of random lengthscale λ, with g ~ Gamma(a, 1):
 

@@ -1,4 +1,6 @@
-"""The metric in which neighbours are near: distances in units of the kernel's lengths.
+"""The nearest rows, and the metric in which rows are near.
+
+The metric in which neighbours are near: distances in units of the kernel's lengths.
 
 Nearest rows: among all, or among those that come earlier in an order.
 

@@ -1,4 +1,6 @@
-r"""The sums of two components together: products of their cosines and sines over the rows.
+r"""AdditiveStatistics: the sums of several components, and of every pair.
+
+The sums of two components together: products of their cosines and sines over the rows.
 
 The sums that additive models need: each component's own, and those of every pair.
 
