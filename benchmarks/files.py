@@ -3,10 +3,10 @@
     python benchmarks/files.py [--rows 100000000] [--folder DIR] [--json results.json]
 
 Makes a folder of Parquet files (two inputs and a target, float64), and sums it by
-`orthogp.streaming.sum_files` in a new process that reports its peak memory. Then the first file and
-its rows in memory (`FourierStatistics.from_data`) take turns in that process; their median times
-give the ratio, so that a noisy machine disturbs both alike. So do, in the end, dask clusters of one
-worker and of two, which takes two cores. Exit code 1 if a limit is missed.
+`sum_files` in a new process that reports its peak memory. Then the first file and its rows in
+memory (`FourierStatistics.from_data`) take turns in that process; their median times give the
+ratio, so that a noisy machine disturbs both alike. So do, in the end, dask clusters of one worker
+and of two, which takes two cores. Exit code 1 if a limit is missed.
 """
 
 from __future__ import annotations
@@ -99,10 +99,10 @@ def make_folder(folder: Path, rows: int) -> None:
 def sum_folder(folder: Path) -> dict[str, float]:
     """Return rows, rate and peak memory of one pass over the folder, in this process."""
     from orthogp import FourierStatistics, GPRegressor
-    from orthogp.from_files import begin_like
+    from orthogp.files.fitting import begin_like
+    from orthogp.files.source import open_source
+    from orthogp.files.summing import sum_files
     from orthogp.statistics.nufft import available_threads
-    from orthogp.streaming import sum_files
-    from orthogp.tables import open_source
 
     threads = available_threads()
     begin = begin_like(GPRegressor(), 2)
@@ -151,10 +151,10 @@ def cluster_rows(folder: Path) -> dict[str, float]:
     from distributed import LocalCluster
 
     from orthogp import GPRegressor
-    from orthogp.from_files import begin_like
-    from orthogp.statistics.distributed import Cluster
-    from orthogp.streaming.cluster import sum_on_cluster
-    from orthogp.tables import open_source
+    from orthogp.files.cluster import Cluster
+    from orthogp.files.fitting import begin_like
+    from orthogp.files.source import open_source
+    from orthogp.files.workers import sum_on_cluster
 
     settings = {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0", "memory_limit": 0}
     source = open_source([str(folder)], ["y"], ["a", "b"])

@@ -63,10 +63,10 @@ def measure(num_dims: int, num_rows: int) -> dict[str, float]:
     import pyarrow.parquet as pq
 
     from orthogp import FourierStatistics, GPRegressor
-    from orthogp.from_files import begin_like
-    from orthogp.streaming.cluster import sum_unit, work_units
-    from orthogp.streaming.summing import batches, weighted_rows
-    from orthogp.tables import open_source
+    from orthogp.files.fitting import begin_like
+    from orthogp.files.source import open_source
+    from orthogp.files.summing import batches, weighted_rows
+    from orthogp.files.workers import sum_unit, work_units
 
     rng = np.random.default_rng(0)
     X = rng.uniform(0, 10, (num_rows, num_dims))
@@ -114,10 +114,10 @@ def fixed_costs() -> dict[str, float]:
     """Return what comes once, or once for each task or file."""
     from distributed import LocalCluster
 
-    from orthogp.statistics.distributed import Cluster
-    from orthogp.tables import open_source
+    from orthogp.files.cluster import Cluster
+    from orthogp.files.source import open_source
 
-    program = "import time; t = time.process_time(); import orthogp.streaming.cluster; "
+    program = "import time; t = time.process_time(); import orthogp.files.workers; "
     program += "print(time.process_time() - t)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     with tempfile.TemporaryDirectory() as folder:

@@ -21,41 +21,30 @@ import numpy as np  # noqa: E402
 from scipy.optimize import minimize  # noqa: E402
 
 from orthogp import GPClassifier  # noqa: E402
-from orthogp.features.trig import Trig  # noqa: E402
+from orthogp.features import InducingPoints, Trig  # noqa: E402
 from orthogp.inference.likelihoods import Bernoulli, Gaussian  # noqa: E402
-from orthogp.inference.stochastic_fit import (  # noqa: E402
-    Parameters,
+from orthogp.kernels import RBF, Matern32  # noqa: E402
+from orthogp.stochastic import (  # noqa: E402
+    SparseVariational,
     StochasticModel,
     TrainingSettings,
+    svgp_objective,
     train_stochastic,
 )
-from orthogp.inference.svgp import SparseVariational, svgp_objective  # noqa: E402
-from orthogp.inference.training import train  # noqa: E402
-from orthogp.inference.training_state import Batch, Rows  # noqa: E402
-from orthogp.inference.variational import prior_normal  # noqa: E402
-from orthogp.kernels import RBF, Matern32  # noqa: E402
+from orthogp.stochastic.training import Batch, BatchSource, train  # noqa: E402
+from orthogp.stochastic.variational import Covariance, prior_normal  # noqa: E402
 
 NUM_ROWS, BATCH = 1_000_000, 256
 
 
-def step_of_trig(num_features: int, num_samples: int, covariance: str) -> Callable[[], object]:
+def step_of_trig(
+    num_features: int, num_samples: int, covariance: Covariance
+) -> Callable[[], object]:
     """Return one compiled step, value and gradient in all parameters."""
-    kernel = Matern32(variance=1.0, lengthscale=0.1)
+    kernel = Matern32(variance=1.0, lengthscale=0.1).fix("variance", "lengthscale")
     features = Trig(num_features, a=2.0 * num_features / 4).placed(kernel, -np.ones(1), np.ones(1))
-    model = StochasticModel(
-        features,
-        kernel,
-        (),
-        "gaussian",
-        frozenset({"kernel", "noise", "dilation"}),
-        "stratified",
-    )
-    parameters = Parameters(
-        prior_normal(covariance, num_features),
-        np.empty(0),
-        np.log(0.1),
-        np.log(np.ravel(features.dilation)),
-    )
+    model = StochasticModel(features, kernel, 0.1, covariance)
+    parameters = model.start()
     batch = some_batch()
 
     def objective(parameters, key):
@@ -74,8 +63,7 @@ def step_of_inducing_points(num_features: int) -> Callable[[], object]:
         batch.y,
         Matern32(variance=1.0, lengthscale=0.1),
         Gaussian(np.log(0.1)),
-        BATCH,
-        rng=np.random.default_rng(0),
+        InducingPoints(BATCH),
     )
     Z = np.linspace(-1, 1, num_features)[:, None]
     model = SparseVariational(
@@ -164,11 +152,8 @@ def what_training_reaches(num_rows: int = 1000, num_features: int = 41) -> None:
     fit = train_stochastic(
         x,
         y,
-        features=Trig(num_features, a=a),
-        kernel=kernel,
-        noise_variance=noise,
-        covariance="dense",
-        settings=TrainingSettings(natural=0.9, learning_rate=1e-2, max_steps=20_000),
+        StochasticModel(Trig(num_features, a=a), kernel, noise, "dense"),
+        TrainingSettings(natural=0.9, learning_rate=1e-2, max_steps=20_000),
     )
     took = time.perf_counter() - began
     reached, error = fit.average_elbo(x, y, num_samples=8 * num_features, repeats=500)
@@ -272,10 +257,10 @@ def classify_by_inducing_points(
 ) -> np.ndarray:
     """Return probabilities of SVGP, its points and hyperparameters trained."""
     kernel = {"rbf": RBF, "matern32": Matern32}[name](variance=4.0, lengthscale=X.std(axis=0))
-    model = SparseVariational.from_rows(X, y, kernel, Bernoulli(), 64, rng=np.random.default_rng(0))
+    model = SparseVariational.from_rows(X, y, kernel, Bernoulli(), InducingPoints(64))
     objective = svgp_objective(len(y))
     settings = TrainingSettings(learning_rate=1e-2, max_steps=10_000, num_samples=2)
-    trained = train(lambda _: objective, model, Rows(X, y, 256), settings)
+    trained = train(lambda _: objective, model, BatchSource(X, y, 256), settings)
     with jax.enable_x64(True):
         return np.asarray(Bernoulli().probability(*trained.parameters.predict(X_new)))
 

@@ -160,6 +160,15 @@ def trigonometric_sums(
     return np.array(sums, dtype=np.complex128).reshape(shape)
 
 
+def trigonometric_series(
+    coefficients: NDArray[np.complex128], spacing: Array, centre: Array, X: Array
+) -> NDArray[np.complex128]:
+    """Σ_t a_t e^{iω_t·(x_n−x₀)} at the rows of X, one row after the other."""
+    indices = lattice_indices([size // 2 for size in coefficients.shape])
+    terms = [np.exp(1j * (indices * spacing) @ (x - centre)) for x in X]
+    return np.array(terms) @ coefficients.ravel()
+
+
 def cosines_and_sines(X: Array, omegas: Array, centre: Array) -> Array:
     """cos(ω·(x−x₀)) for every ω, then sin(ω·(x−x₀)) for every ω but the first, which is zero."""
     phases = (X - centre) @ omegas.T

@@ -15,8 +15,8 @@ from sklearn.metrics import log_loss
 from orthogp.classification.logistic import mean_logistic
 from orthogp.classifier import GPClassifier
 from orthogp.errors import FitWarning, InputError, KernelError, OutOfDomainWarning
-from orthogp.inference.stochastic_fit import TrainingSettings
 from orthogp.kernels import RBF
+from orthogp.stochastic.training import TrainingSettings
 
 
 def coin_flips(num_rows, seed=0):

@@ -12,7 +12,7 @@
 import numpy as np
 
 from orthogp import GPRegressor
-from orthogp.demo import draw_matern32
+from orthogp.cli.demo import draw_matern32
 from orthogp.kernels import Matern32, QuasiPeriodic
 
 rng = np.random.default_rng(0)

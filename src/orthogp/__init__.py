@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     )
     from orthogp.gaps.drift import DriftRegressor, RowGaps
     from orthogp.gaps.tuning import GapTuning, mirrored_gaps, tune_for_gaps
-    from orthogp.inference.training_state import TrainingSettings
     from orthogp.precision import keep_compiled
     from orthogp.regressor import GPRegressor
     from orthogp.statistics import FourierStatistics, FrequencyLattice
-    from orthogp.stochastic import StochasticGPRegressor
+    from orthogp.stochastic.regressor import StochasticGPRegressor
+    from orthogp.stochastic.training import TrainingSettings
 
 __version__ = "0.1.0"
 
@@ -68,13 +68,13 @@ _HOMES = {
     "GPRegressor": "regressor",
     "GapTuning": "gaps.tuning",
     "RowGaps": "gaps.drift",
-    "StochasticGPRegressor": "stochastic",
-    "TrainingSettings": "inference.training_state",
+    "StochasticGPRegressor": "stochastic.regressor",
+    "TrainingSettings": "stochastic.training",
     "keep_compiled": "precision",
     "mirrored_gaps": "gaps.tuning",
     "tune_for_gaps": "gaps.tuning",
 }
-_PACKAGES = frozenset({"errors", "features", "inference", "kernels", "statistics"})
+_PACKAGES = frozenset({"errors", "features", "inference", "kernels", "statistics", "stochastic"})
 
 
 def __getattr__(name: str) -> Any:

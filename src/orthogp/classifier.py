@@ -23,7 +23,6 @@ from orthogp.classification.sites import LabelledRows, LogisticSites, PolyaGamma
 from orthogp.errors import InputError, KernelError, OutOfDomainWarning, check_finite
 from orthogp.inference import Domain
 from orthogp.inference.threads import one_thread
-from orthogp.inference.training_state import TrainingSettings
 from orthogp.kernels import Kernel
 from orthogp.learning.problem import FitSettings
 from orthogp.learning.sketch import Rows
@@ -35,6 +34,7 @@ from orthogp.report.diagnostics import diagnose
 from orthogp.report.notebook import learned_table, plot_model, with_table
 from orthogp.report.summary import summarise_classifier
 from orthogp.statistics.nufft import available_threads
+from orthogp.stochastic.training import TrainingSettings
 from orthogp.validation import (
     check_domain,
     check_inputs,

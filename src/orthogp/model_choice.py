@@ -97,9 +97,10 @@ def choose_model(kernel: Any, features: Any, num_columns: int, *, joint: bool = 
         return Model(choice, columns, additive=False)
     if features not in ("auto", "lattice", EXACT):
         whole = choose_model(kernel, features, num_columns, joint=True)
-        if len(whole.columns) > MAX_DIMS:
-            _check_any_columns(features, len(whole.columns))
+        if len(whole.columns) > MAX_DIMS and takes_any_columns(features):
             return whole
+        if not is_additive(whole.choice.kernel, num_columns, MAX_DIMS):
+            _check_few_columns(features, len(whole.columns))
     choice = resolve_additive(kernel, num_columns, MAX_DIMS)
     refuse_sphere(choice.kernel)
     named = isinstance(kernel, str) and kernel.startswith(ADDITIVE_PREFIX)
@@ -124,9 +125,9 @@ def choose_model(kernel: Any, features: Any, num_columns: int, *, joint: bool = 
     return Model(choice._replace(kernel=joined), columns, additive=True)
 
 
-def _check_any_columns(features: str | Features, num_columns: int) -> None:
-    """Raise `FeatureError` unless a family takes more columns than a lattice has."""
-    if not takes_any_columns(features):
+def _check_few_columns(features: str | Features, num_columns: int) -> None:
+    """Raise `FeatureError` if there are more columns than a family that needs a lattice takes."""
+    if num_columns > MAX_DIMS:
         family = resolve_features(features, "auto", 1)
         raise FeatureError(
             f"{type(family).__name__} features act on at most {MAX_DIMS} columns jointly, got "

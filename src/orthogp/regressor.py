@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Sequence
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -17,13 +18,14 @@ from sklearn.utils.validation import check_is_fitted
 from orthogp.engines import Outcome, Task, fit_rows, fit_sketch
 from orthogp.errors import FitWarning, InputError, OutOfDomainWarning
 from orthogp.features import Features
+from orthogp.files.fitting import MEMORY, fit_paths, fit_sums
 from orthogp.forgetting import check_forgotten
-from orthogp.from_files import FilesMixin
 from orthogp.inference import Domain, Functions, Gaussian
 from orthogp.kernels import Kernel
 from orthogp.kernels.sphere import Embedding
 from orthogp.learning.kept_rows import KeptRows
 from orthogp.learning.problem import MAX_FEATURES, Start
+from orthogp.learning.sketch import Sketch
 from orthogp.model_choice import check_categories, check_latitudes, choose_model
 from orthogp.persistence import PersistenceMixin
 from orthogp.report.components import Component, parts_of
@@ -38,7 +40,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-class GPRegressor(FilesMixin, PersistenceMixin, RegressorMixin, BaseEstimator):
+class GPRegressor(PersistenceMixin, RegressorMixin, BaseEstimator):
     """Gaussian process regression for any number of rows.
 
     Up to 2500 rows the process is exact. Of more, one pass gives sums on a frequency lattice
@@ -179,6 +181,60 @@ class GPRegressor(FilesMixin, PersistenceMixin, RegressorMixin, BaseEstimator):
         warn_constant_columns(self, rows.used, outcome.model.columns)
         self._adopt(outcome, None, began)
         self._one_target = rows.one_target
+        return self
+
+    def fit_files(
+        self,
+        data: str | PathLike[str] | Sequence[str | PathLike[str]],
+        target: str | Sequence[str],
+        inputs: Sequence[str] | None = None,
+        *,
+        weights: str | None = None,
+        skip_bad: bool = False,
+        memory: float = MEMORY,
+        scheduler: Any = None,
+    ) -> Self:
+        """Fit to the rows of CSV, TSV or Parquet files.
+
+        Rows that take more than `memory` are summed in one pass, a batch at a time; lattice
+        features then learn from the sums. `about_` says which columns were used, and what numbers
+        mean where a column holds date-times.
+
+        Parameters
+        ----------
+        data : path or sequence of paths
+            Files, folders, or patterns such as "data/*.parquet".
+        target : str or sequence of str
+            The column or columns of y.
+        inputs : sequence of str, optional
+            The columns of X; all others if those are at most three.
+        weights : str, optional
+            The column of weights.
+        skip_bad : bool
+            Whether rows that cannot be read are left out instead of refused.
+        memory : float
+            In bytes.
+        scheduler : str or distributed.Client, optional
+            A dask scheduler, whose workers sum the rows: they must see the files.
+        """
+        fit_paths(
+            self,
+            data,
+            target,
+            inputs,
+            weights=weights,
+            skip_bad=skip_bad,
+            memory=memory,
+            scheduler=scheduler,
+        )
+        return self
+
+    def fit_sketch(self, sketch: Sketch) -> Self:
+        """Fit to sums that were made before, by `orthogp sketch` or from another model's rows.
+
+        Dense lattice features, and families that need no rows, can learn from them.
+        """
+        fit_sums(self, sketch)
         return self
 
     def partial_fit(

@@ -15,12 +15,13 @@ from distributed import LocalCluster
 
 from orthogp import GPRegressor
 from orthogp.cli import main
-from orthogp.from_files import begin_like
-from orthogp.statistics.distributed import Cluster
+from orthogp.files import workers
+from orthogp.files.cluster import Cluster
+from orthogp.files.fitting import begin_like
+from orthogp.files.source import open_source
+from orthogp.files.summing import Silence, sum_files
+from orthogp.files.workers import sum_on_cluster, work_units
 from orthogp.storage import load_sketch
-from orthogp.streaming import Silence, cluster, sum_files
-from orthogp.streaming.cluster import sum_on_cluster, work_units
-from orthogp.tables import open_source
 
 QUICK = ("--kernel", "rbf", "--num-features", "21", "--solver", "dense")
 NUM_ROWS = 3000
@@ -80,7 +81,7 @@ def address() -> Iterator[str]:
 @pytest.fixture
 def small_units(monkeypatch: pytest.MonkeyPatch) -> None:
     """Units of work as small as the data."""
-    monkeypatch.setattr(cluster, "_LEAST_ROWS", 300)
+    monkeypatch.setattr(workers, "_LEAST_ROWS", 300)
 
 
 def assert_same_sums(found: Path, expected: Path) -> None:
@@ -203,7 +204,7 @@ def test_what_workers_cannot_read_is_one_sentence(data: Path, address: str, tmp_
 
 
 def test_a_scheduler_that_is_not_there(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("orthogp.statistics.distributed.TIMEOUT", 0.5)
+    monkeypatch.setattr("orthogp.files.cluster.TIMEOUT", 0.5)
     sentence = fail(
         *("sketch", data / "parts", "--target", "y", "--out", data / "none.orthogp"),
         *("--scheduler", "tcp://127.0.0.1:1"),
@@ -226,7 +227,7 @@ class Assassin(Silence):
 
 @pytest.mark.slow
 def test_files_survive_a_worker_that_is_killed(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster, "_LEAST_ROWS", 100)
+    monkeypatch.setattr(workers, "_LEAST_ROWS", 100)
     source = open_source([str(data / "parts")], ["y"])
     begin = begin_like(GPRegressor(), 2)
     expected = sum_files(source, begin).sketch

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import pytest
 
-from orthogp.paper import complexity, drawing, noise
+from orthogp.paper import complexity, noise
 from orthogp.paper.complexity import Size
 from orthogp.paper.figure2 import collapsed, draw_data
 from tests.paper.images import assert_drawn
@@ -17,19 +17,12 @@ def read(path: Path) -> list[dict[str, str]]:
     return list(csv.DictReader(path.read_text("utf-8").splitlines()))
 
 
-def test_power_law_is_recovered() -> None:
-    sizes = np.array([10, 30, 100, 300])
-    exponent, factor = drawing.power_law(sizes, 0.2 * sizes**1.7)
-    assert exponent == pytest.approx(1.7)
-    assert factor == pytest.approx(0.2)
-
-
 # ---------------------------------------------------------------------- complexity
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", complexity.METHODS)
-def test_step_has_a_gradient_in_all_that_is_learned(method: str) -> None:
+def test_step_has_a_gradient_in_all_that_is_learned(method: complexity.Method) -> None:
     step = complexity.compile_step(method, Size(8, 16, 20))
     value, gradient = step.call()
     assert np.isfinite(value)
@@ -81,7 +74,7 @@ def test_complexity_measures_every_size_once(tmp_path: Path, monkeypatch) -> Non
 def test_estimates_vary_around_the_bound(sampler: noise.Sampler) -> None:
     data = draw_data()
     q = collapsed(data, 5, 3.0, "dense")
-    values = noise.estimates(q, data, sampler, 16, 200, seed=3)
+    values = noise.estimates(q, data, noise.Draws(sampler, 16, 200, seed=3))
     assert values.shape == (200,)
     error = np.std(values) / np.sqrt(200)
     assert error > 0
@@ -118,9 +111,9 @@ def test_rule_is_where_the_deviation_falls_to_its_target() -> None:
 
 @pytest.mark.slow
 def test_noise_is_measured_and_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def stub(q, data, sampler, num_samples, repeats, seed) -> np.ndarray:
-        scale = 400 / num_samples if sampler == "stratified" else 5000
-        return q.elbo(*data) + scale * np.linspace(-1, 1, repeats)
+    def stub(q, data, draws) -> np.ndarray:
+        scale = 400 / draws.num_samples if draws.sampler == "stratified" else 5000
+        return q.elbo(*data) + scale * np.linspace(-1, 1, draws.repeats)
 
     monkeypatch.setattr(noise, "estimates", stub)
     plan = noise.Plan(num_features=(5,), ratios=(1.0, 4.0), most_independent=5, repeats=20)

@@ -12,8 +12,9 @@ from orthogp.features import MeanPrior
 from orthogp.kernels import Matern32
 from orthogp.paper import figure1, figure2, figure3
 from orthogp.paper.closed_form import Approximation
-from orthogp.paper.figure3_data import INPUTS, draw_data
-from orthogp.paper.training import Schedule, train
+from orthogp.paper.figure3 import INPUTS, draw_data
+from orthogp.paper.hyperparameters import Schedule, train
+from orthogp.stochastic import StochasticModel
 from tests import oracles
 from tests.paper.images import assert_drawn
 
@@ -90,9 +91,9 @@ def test_best_a_is_better_than_its_neighbours() -> None:
 def trained(monkeypatch: pytest.MonkeyPatch) -> None:
     """Training replaced by its goal, with a bound that is known to be an estimate."""
 
-    def stub(X, y, features, kernel, noise_variance, covariance, learn, schedule):
-        placed = features.placed(kernel, X.min(axis=0), X.max(axis=0))
-        q = Approximation.collapsed(placed, kernel, noise_variance, X, y, covariance)
+    def stub(X, y, model, schedule):
+        features, kernel = model.placed(X).features, model.kernel
+        q = Approximation.collapsed(features, kernel, model.noise_variance, X, y, model.covariance)
         return q, q.elbo(X, y) + 0.5, 0.7
 
     monkeypatch.setattr(figure2, "train", stub)
@@ -196,8 +197,8 @@ def test_figure3_on_few_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.slow
 def test_exact_likelihood_of_figure3_is_a_maximum() -> None:
-    x, y = draw_data("uniform, sd 3", 60, 0)
-    row = figure3.learn_exact(x, y)
+    x, y = data = draw_data("uniform, sd 3", 60, 0)
+    row = figure3.learn_exact(data)
     learned = [float(row[name]) for name in ("variance", "lengthscale", "noise_variance")]
 
     def likelihood(values: list[float]) -> float:
@@ -221,7 +222,8 @@ def test_training_raises_the_bound_and_averages_its_estimates() -> None:
     data = figure2.draw_data()
     features = figure2.trig(5, 3.0)
     schedule = Schedule(num_samples=20, max_steps=100, learning_rate=5e-2, repeats=400)
-    q, average, error = train(*data, features, figure2.KERNEL, 0.1, "diagonal", (), schedule)
+    model = StochasticModel(features, figure2.KERNEL, 0.1, "diagonal", learn=())
+    q, average, error = train(*data, model, schedule)
     prior = q._replace(mean=np.zeros(5), covariance=np.eye(5))
     best = Approximation.collapsed(features, figure2.KERNEL, 0.1, *data, "diagonal")
     assert prior.elbo(*data) + 10 < q.elbo(*data) <= best.elbo(*data)

@@ -13,17 +13,18 @@ from orthogp.features import resolve_features
 from orthogp.features.spectral import SpectralFeatures
 from orthogp.inference.domain import Domain
 from orthogp.inference.family_posterior import FamilyPosterior
-from orthogp.inference.stochastic_fit import (
+from orthogp.kernels import Kernel
+from orthogp.learning.problem import FitSettings
+from orthogp.stochastic.bound import (
     BATCH_SIZE,
     NUM_FEATURES,
     Learned,
     StochasticFit,
-    TrainingSettings,
+    StochasticModel,
     natural_step_for,
     train_stochastic,
 )
-from orthogp.kernels import Kernel
-from orthogp.learning.problem import FitSettings
+from orthogp.stochastic.training import TrainingSettings
 
 #: Rows that hyperparameters to start from are learned from, in passes.
 START_ROWS = 2000
@@ -102,17 +103,15 @@ def fit_batches(
     if offset:
         learn.append("offset")
     share = float(np.mean(rows.labels > 0))
-    fit = train_stochastic(
-        rows.X,
-        (rows.labels + 1) / 2,
-        features=features.placed(kernel, box.lower, box.upper),
-        kernel=kernel,
+    model = StochasticModel(
+        features.placed(kernel, box.lower, box.upper),
+        kernel,
         covariance="dense",
+        offset=float(np.log(share / (1 - share))) if offset else 0.0,
         likelihood="logistic",
         learn=learn,
-        settings=training,
-        offset=float(np.log(share / (1 - share))) if offset else 0.0,
     )
+    fit = train_stochastic(rows.X, (rows.labels + 1) / 2, model, training)
     last = fit.last
     batch = len(rows.X) if training.batch_size is None else training.batch_size
     status = (

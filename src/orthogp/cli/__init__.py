@@ -6,12 +6,11 @@ import click
 
 from orthogp import __version__
 from orthogp.cli.compare import compare
+from orthogp.cli.console import EXIT_CODES, Commands, debug_option
 from orthogp.cli.demo import demo
 from orthogp.cli.fit import fit
-from orthogp.cli.group import EXIT_CODES, Commands, debug_option
 from orthogp.cli.predict import predict
-from orthogp.cli.report import report
-from orthogp.cli.reproduce import reproduce
+from orthogp.cli.report import report, reproduce
 from orthogp.cli.sketch import merge, sketch
 
 _EXAMPLES = """\b

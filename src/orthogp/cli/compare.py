@@ -3,11 +3,42 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NamedTuple
 
 import click
 
-from orthogp.cli.group import debug_option
-from orthogp.cli.options import FAMILIES, KERNELS, NAMES, NUMBERS, force_option
+from orthogp.cli.console import debug_option
+from orthogp.cli.options import (
+    NAMES,
+    NUMBERS,
+    NamesOption,
+    family_names,
+    force_option,
+    gather,
+    inputs_option,
+    kernel_names,
+)
+
+
+class ComparisonOptions(NamedTuple):
+    """What is compared, and on how many rows; named as `compare_families` names it."""
+
+    kernel: str
+    families: list[str] | None
+    num_features: list[int]
+    test_fraction: float
+    max_rows: int | None
+    seed: int
+    learn: bool
+    max_seconds: float | None
+
+
+class ComparisonOutput(NamedTuple):
+    """Where plot and results go."""
+
+    out: Path | None
+    csv: Path | None
+    force: bool
 
 
 @click.command(
@@ -15,25 +46,23 @@ from orthogp.cli.options import FAMILIES, KERNELS, NAMES, NUMBERS, force_option
 )
 @click.argument("data", type=click.Path(path_type=Path), metavar="DATA.csv")
 @click.option("--target", required=True, metavar="NAME", help="The column to predict.")
-@click.option(
-    "--inputs",
-    type=NAMES,
-    metavar="NAMES",
-    help="The columns to predict from, with commas between.  [default: all others, if at most 3]",
-)
+@inputs_option
 @click.option(
     "--kernel",
     default="matern32",
     show_default=True,
     metavar="NAME",
-    help=f"One of {', '.join(KERNELS)}.",
+    cls=NamesOption,
+    names=kernel_names,
+    help="One of {names}.",
 )
 @click.option(
     "--families",
     type=NAMES,
     metavar="NAMES",
-    help=f"Some of {', '.join(FAMILIES)}, with commas "
-    "between.  [default: all, exact for up to 2000 rows]",
+    cls=NamesOption,
+    names=family_names,
+    help="Some of {names}, with commas between.  [default: all, exact for up to 2000 rows]",
 )
 @click.option(
     "--num-features",
@@ -51,7 +80,11 @@ from orthogp.cli.options import FAMILIES, KERNELS, NAMES, NUMBERS, force_option
     help="The share of the rows held out.",
 )
 @click.option(
-    "--rows", type=click.IntRange(min=3), help="Take so many rows, at random.  [default: all]"
+    "--rows",
+    "max_rows",
+    type=click.IntRange(min=3),
+    metavar="INTEGER RANGE",
+    help="Take so many rows, at random.  [default: all]",
 )
 @click.option(
     "--seed",
@@ -68,6 +101,7 @@ from orthogp.cli.options import FAMILIES, KERNELS, NAMES, NUMBERS, force_option
 )
 @click.option(
     "--seconds-limit",
+    "max_seconds",
     type=click.FloatRange(min=0, min_open=True),
     metavar="SECONDS",
     help="Begin no fit after that long.",
@@ -86,21 +120,13 @@ from orthogp.cli.options import FAMILIES, KERNELS, NAMES, NUMBERS, force_option
 )
 @force_option
 @debug_option
+@gather(settings=ComparisonOptions, output=ComparisonOutput)
 def compare(
     data: Path,
     target: str,
     inputs: list[str] | None,
-    kernel: str,
-    families: list[str] | None,
-    num_features: list[int],
-    test_fraction: float,
-    rows: int | None,
-    seed: int,
-    learn: bool,
-    seconds_limit: float | None,
-    out: Path | None,
-    csv: Path | None,
-    force: bool,
+    settings: ComparisonOptions,
+    output: ComparisonOutput,
 ) -> None:
     """Compare families of features on the rows of a file.
 
@@ -109,17 +135,15 @@ def compare(
     file, a folder of such, or - for CSV from standard input; rows that lack a value are left out.
     """
     from orthogp.cli.outputs import check_output
-    from orthogp.report.comparison import FAMILIES as ALL
-    from orthogp.report.comparison import compare_families
+    from orthogp.files.source import read_table, standard_input_as_file
+    from orthogp.report.comparison import FAMILIES, compare_families
     from orthogp.report.plots import check_format
-    from orthogp.tables import read_table
-    from orthogp.tables.files import standard_input_as_file
 
-    if out is not None:
-        check_format(out)
-    for path in (out, csv):
+    if output.out is not None:
+        check_format(output.out)
+    for path in (output.out, output.csv):
         if path is not None:
-            check_output(path, (str(data),), force=force)
+            check_output(path, (str(data),), force=output.force)
     with standard_input_as_file([str(data)]) as (file,):
         table = read_table(file, target, inputs)
     if table.num_dropped:
@@ -127,24 +151,19 @@ def compare(
     for name, scale in zip(table.inputs, table.times):
         if scale is not None:
             click.echo(f"{name} is in {scale.describe()}.", err=True)
+    if settings.families is None:
+        settings = settings._replace(families=list(FAMILIES))
     comparison = compare_families(
         table.X,
         table.y,
-        kernel=kernel,
-        families=ALL if families is None else families,
-        num_features=num_features,
-        test_fraction=test_fraction,
-        max_rows=rows,
-        learn=learn,
-        max_seconds=seconds_limit,
-        seed=seed,
+        **settings._asdict(),
         source=Path(file).name,
         write=lambda line: click.echo(line, err=True),
     )
     click.echo(comparison.table())
-    if csv is not None:
-        comparison.to_csv(csv)
-        click.echo(f"Results: {csv}")
-    if out is not None:
-        comparison.plot(out)
-        click.echo(f"Plot: {out}")
+    if output.csv is not None:
+        comparison.to_csv(output.csv)
+        click.echo(f"Results: {output.csv}")
+    if output.out is not None:
+        comparison.plot(output.out)
+        click.echo(f"Plot: {output.out}")

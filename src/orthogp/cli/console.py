@@ -1,22 +1,44 @@
-"""What commands say: results on standard output, all else on standard error."""
+"""What commands say, and how they end.
+
+Results go to standard output, all else to standard error. Commands end in order, by mistakes of
+data or usage, by interruption, or by a bug.
+"""
 
 from __future__ import annotations
 
 import json
 import math
+import os
 import sys
+import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 
 import click
 
 if TYPE_CHECKING:
-    from orthogp.tables import RowSource, Tally
+    from orthogp.files.columns import Tally
+    from orthogp.files.source import RowSource
 
-_STANDARD = "-"
+Decorated = TypeVar("Decorated", bound=Callable[..., Any])
+
+#: The exit code for what is wrong with data, a file or the model.
+WRONG_DATA = 1
+#: The exit code for a bug in orthogp.
+BUG = 3
+#: The exit code after an interruption.
+INTERRUPTED = 130
+EXIT_CODES = (
+    "Exit codes: 0 done; 1 something is wrong with data, a file or the model; 2 wrong usage; "
+    "3 a bug in orthogp; 130 interrupted."
+)
+#: The name of standard input and standard output.
+STANDARD = "-"
+_DEBUG = "orthogp.debug"
 
 
 class Console:
@@ -29,9 +51,9 @@ class Console:
     def __init__(self, *, as_json: bool = False, quiet: bool = False, out: str | None = None):
         self._as_json = as_json
         self._quiet = quiet
-        self._aside = out == _STANDARD
-        self._bars: Any = None
-        self._task: Any = None
+        self._aside = out == STANDARD
+        self._bar: Any = None
+        self._began = 0.0
 
     def __enter__(self) -> Self:
         return self
@@ -45,21 +67,24 @@ class Console:
         self._stop()
 
     def begin(self, task: str, total: int | None) -> None:
-        """Show a bar for a task of so many rows; none if there is nothing to count."""
+        """Show a bar for a task with a number of rows; none if there is nothing to count."""
         self._stop()
         if self._quiet or total is None or not sys.stderr.isatty():
             return
-        self._bars = _progress_bars()
-        self._task = self._bars.add_task(task, total=max(total, 1))
-        self._bars.start()
+        self._began = time.monotonic()
+        self._bar = click.progressbar(
+            length=max(total, 1), label=task, file=sys.stderr, item_show_func=self._rate
+        )
+        self._bar.__enter__()
 
     def advance(self, rows: int) -> None:
         """Move the bar on."""
-        if self._bars is not None:
-            self._bars.advance(self._task, rows)
+        if self._bar is not None:
+            self._bar.update(rows, self._bar.pos + rows)
 
     def say(self, text: str) -> None:
         """Say what a user should know, on standard error."""
+        self._stop()
         if not self._quiet:
             click.echo(text, err=True)
 
@@ -71,10 +96,17 @@ class Console:
         elif not self._quiet:
             click.echo(text, err=self._aside)
 
+    def _rate(self, rows: int | None) -> str:
+        """Return the rows done, and the rows per second."""
+        if rows is None:
+            return ""
+        rate = rows / max(time.monotonic() - self._began, 1e-3)
+        return f"{rows:,} rows, {rate / 1e6:.2f} million a second"
+
     def _stop(self) -> None:
-        if self._bars is not None:
-            self._bars.stop()
-            self._bars = None
+        if self._bar is not None:
+            self._bar.__exit__(None, None, None)
+            self._bar = None
 
     # ------------------------------------------------------------------ rows
 
@@ -90,33 +122,6 @@ class Console:
         if tally.bad:
             rows = "bad row" if tally.bad == 1 else "bad rows"
             self.say(f"{tally.bad:,} {rows} skipped, the first in {tally.first_bad}.")
-
-
-def _progress_bars() -> Any:
-    from rich.console import Console as Terminal
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-    class Rate(TextColumn):
-        """Rows done and rows per second."""
-
-        def __init__(self) -> None:
-            super().__init__("")
-
-        def render(self, task: Any) -> Any:
-            from rich.text import Text
-
-            rate = task.finished_speed or task.speed
-            speed = "" if rate is None else f"  {rate / 1e6:.2f} million rows/s"
-            return Text(f"{task.completed:,.0f} rows{speed}")
-
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        Rate(),
-        TimeRemainingColumn(),
-        console=Terminal(stderr=True),
-        transient=True,
-    )
 
 
 def _plain(value: Any) -> Any:
@@ -139,7 +144,7 @@ def _plain(value: Any) -> Any:
 
 def write_out(out: str, save: Callable[[str], object]) -> None:
     """Write a file by a function that takes its path, or its bytes to standard output for "-"."""
-    if out != _STANDARD:
+    if out != STANDARD:
         save(out)
         return
     import tempfile
@@ -154,7 +159,89 @@ def write_out(out: str, save: Callable[[str], object]) -> None:
 @contextmanager
 def read_in(path: str) -> Iterator[str]:
     """Give the path of a file, which for "-" holds what comes from standard input."""
-    from orthogp.tables.files import standard_input_as_file
+    from orthogp.files.source import standard_input_as_file
 
     with standard_input_as_file([path]) as (file,):
         yield file
+
+
+# ---------------------------------------------------------------------- how commands end
+
+
+class Commands(click.Group):
+    """Commands whose errors become one sentence and an exit code."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command."""
+        try:
+            with warnings_as_sentences():
+                return super().invoke(ctx)
+        except (click.ClickException, click.exceptions.Exit, click.Abort):
+            raise
+        except KeyboardInterrupt:
+            click.echo("\nInterrupted.", err=True)
+            ctx.exit(INTERRUPTED)
+        except BrokenPipeError:
+            # Whoever read our output has had enough; Python must not try to write the rest.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            ctx.exit(WRONG_DATA)
+        except Exception as error:
+            if ctx.find_root().meta.get(_DEBUG):
+                raise
+            _fail(error)
+
+
+def debug_option(command: Decorated) -> Decorated:
+    """Add `--debug`."""
+
+    def remember(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+        if value:
+            ctx.find_root().meta[_DEBUG] = True
+
+    return click.option(
+        "--debug",
+        is_flag=True,
+        expose_value=False,
+        is_eager=True,
+        callback=remember,
+        help="Show where an error comes from.",
+    )(command)
+
+
+@contextmanager
+def warnings_as_sentences() -> Iterator[None]:
+    """Show warnings as sentences on standard error."""
+    with warnings.catch_warnings():
+        warnings.showwarning = _echo_warning
+        yield
+
+
+def _echo_warning(message: Warning | str, *_: Any) -> None:
+    click.echo(f"Warning: {message}", err=True)
+
+
+def _fail(error: Exception) -> NoReturn:
+    """End with a sentence: no traceback unless asked for."""
+    from orthogp.errors import OrthogpError
+
+    if isinstance(error, OrthogpError):
+        raise click.ClickException(str(error)) from error
+    if isinstance(error, MemoryError):
+        raise click.ClickException(
+            "There is not enough memory: lower --memory or --max-memory, or take fewer features."
+        ) from error
+    if isinstance(error, OSError) and error.strerror:
+        where = "" if error.filename is None else f"{error.filename}: "
+        raise click.ClickException(f"{where}{error.strerror}.") from error
+    raise _Bug(
+        f"This is a bug in orthogp ({type(error).__name__}: {_first_line(error)}): please report "
+        "it with what --debug shows."
+    ) from error
+
+
+class _Bug(click.ClickException):
+    exit_code = BUG
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or ["no message"])[0].rstrip(".")

@@ -2,32 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from glob import has_magic
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from orthogp.cli.console import Console, write_out
+from orthogp.cli.console import STANDARD, Console, write_out
 from orthogp.cli.options import (
-    FAMILIES,
-    Box,
+    Given,
     Interval,
+    Intervals,
+    NamesOption,
+    Output,
     Size,
-    batch_option,
-    check_scheduler,
-    checkpoint_option,
-    data_argument,
-    force_option,
-    inputs_option,
+    Summing,
+    data_options,
+    domain_in_numbers,
+    family_names,
+    gather,
+    has_dates,
     kernel_option,
+    mean_of,
     mean_option,
-    out_option,
     output_options,
-    scheduler_option,
-    skip_bad_option,
-    target_option,
-    weights_option,
+    summing_options,
 )
+from orthogp.cli.sketch import joined_cluster
 
 if TYPE_CHECKING:
     from orthogp import GPRegressor
@@ -42,18 +44,51 @@ Examples:
 """
 
 
+class ModelOptions(NamedTuple):
+    """The model that is asked for."""
+
+    kernel: str
+    features: str
+    num_features: int | None
+    mean: str | None
+    solver: str
+    max_seconds: float | None
+    max_memory: float | None
+
+    def regressor(self) -> GPRegressor:
+        """Return the model, not yet fitted."""
+        from orthogp import GPRegressor
+
+        return GPRegressor(
+            self.kernel,
+            features=self.features,
+            num_features="auto" if self.num_features is None else self.num_features,
+            mean=mean_of(self.mean),
+            solver=self.solver,
+            max_seconds=self.max_seconds,
+            max_memory=self.max_memory,
+        )
+
+
+class RowOptions(NamedTuple):
+    """How the rows are read and checked."""
+
+    domain: list[Interval] | None
+    memory: float
+    diagnostics: bool
+
+
 @click.command(epilog=_EXAMPLES)
-@data_argument
-@target_option
-@inputs_option
-@weights_option
+@data_options
 @kernel_option
 @click.option(
     "--features",
     default="auto",
     show_default=True,
     metavar="NAME",
-    help=f"The family of features: auto, {', '.join(FAMILIES)}.",
+    cls=NamesOption,
+    names=family_names,
+    help="The family of features: auto, {names}.",
 )
 @click.option(
     "--num-features",
@@ -71,7 +106,7 @@ Examples:
 )
 @click.option(
     "--domain",
-    type=Box(),
+    type=Intervals(),
     metavar="INTERVALS",
     help="What to cover besides the data, for predictions beyond them: 0:10,-5:5, or between "
     "dates: 2024-01-01:2024-12-31.",
@@ -94,106 +129,78 @@ Examples:
     help="Rows that take no more are read at once, and every solver can be used; more rows are "
     "summed in one pass within bounded memory, and lattice features learn from the sums.",
 )
-@skip_bad_option
-@checkpoint_option
-@batch_option
-@scheduler_option
+@summing_options
 @click.option(
     "--diagnostics/--no-diagnostics",
     default=True,
     help="Whether to check the model by leaving out rows, on up to 10,000 of them.",
 )
-@out_option("Where the model goes.")
-@force_option
-@output_options
+@output_options("Where the model goes.")
+@gather(given=Given, model=ModelOptions, rows=RowOptions, summing=Summing, output=Output)
 def fit(
-    data: tuple[str, ...],
-    target: list[str] | None,
-    inputs: list[str] | None,
-    weights: str | None,
-    kernel: str,
-    features: str,
-    num_features: int | None,
-    mean: str | None,
-    solver: str,
-    domain: list[Interval] | None,
-    max_seconds: float | None,
-    max_memory: float | None,
-    memory: float,
-    skip_bad: bool,
-    checkpoint_seconds: float,
-    batch_rows: int | None,
-    scheduler: str | None,
-    diagnostics: bool,
-    out: str,
-    force: bool,
-    as_json: bool,
-    quiet: bool,
+    given: Given, model: ModelOptions, rows: RowOptions, summing: Summing, output: Output
 ) -> None:
     """Fit a Gaussian process to files, or to statistics made by sketch.
 
     Prints the model, its bounds and what they guarantee. Date-times become numbers, in a unit that
     is shown; categories are refused.
     """
-    from orthogp import GPRegressor
     from orthogp.cli.outputs import MODEL, check_saved
-    from orthogp.cli.statistics import sketch_file
 
-    check_scheduler(scheduler, data)
-    check_saved(out, data, MODEL, force=force)
-    model = GPRegressor(
-        kernel,
-        features=features,
-        num_features="auto" if num_features is None else num_features,
-        mean=None if mean == "none" else mean or "auto",
-        solver=solver,
-        max_seconds=max_seconds,
-        max_memory=max_memory,
-    )
-    with Console(as_json=as_json, quiet=quiet, out=out) as console:
-        statistics = sketch_file(data)
+    out = output.out
+    summing.check(given.data)
+    check_saved(out, given.data, MODEL, force=output.force)
+    fitted = model.regressor()
+    with output.console() as console:
+        statistics = sketch_file(given.data)
         if statistics is not None:
-            if scheduler is not None:
+            if summing.scheduler is not None:
                 raise click.UsageError("Statistics have no rows to sum: leave out --scheduler.")
-            if domain is not None:
+            if rows.domain is not None:
                 raise click.UsageError(
                     "Statistics cover what they were made for: give --domain to orthogp sketch."
                 )
-            _from_sketch(model, statistics, mean, (target, inputs, weights))
+            if (given.target, given.inputs, given.weights) != (None, None, None):
+                raise click.UsageError(
+                    "The columns of statistics are known: leave out their names."
+                )
+            _from_sketch(fitted, statistics, model.mean)
         else:
-            if target is None:
+            if given.target is None:
                 raise click.UsageError("Missing option '--target': the column to predict.")
-            checkpoint = None if out == "-" else f"{out}.checkpoint"
-            columns = {"targets": target, "inputs": inputs, "weights": weights}
-            _from_rows(
-                model,
-                console,
-                data,
-                {**columns, "skip_bad": skip_bad},
-                domain,
-                {
-                    "memory": memory,
-                    "checkpoint": checkpoint,
-                    "every": checkpoint_seconds,
-                    "batch_rows": batch_rows,
-                },
-                scheduler,
-                diagnostics,
-            )
-        write_out(out, model.save)
-        if out != "-":
-            Path(f"{out}.checkpoint").unlink(missing_ok=True)
-        saved = "" if out == "-" else f"\nModel: {out}"
-        console.result(_heading(model) + model.summary() + saved, _values(model, out))
+            _from_rows(fitted, console, given, rows, summing, output.checkpoint)
+        write_out(out, fitted.save)
+        output.remove_checkpoint()
+        saved = "" if out == STANDARD else f"\nModel: {out}"
+        console.result(_heading(fitted) + fitted.summary() + saved, _values(fitted, out))
 
 
-def _from_sketch(
-    model: GPRegressor, path: str, mean: str | None, columns: tuple[object, ...]
-) -> None:
+def sketch_file(data: Sequence[str]) -> str | None:
+    """Return the file of statistics that the data are, `None` if they are rows."""
+    from orthogp.errors import InputError
+    from orthogp.storage import read_header
+
+    named = [name for name in data if name.endswith(".orthogp") and not has_magic(name)]
+    if not named:
+        return None
+    for name in named:
+        if not Path(name).exists():
+            raise InputError(f"There is no file {name}: check its name.")
+    if len(data) > 1:
+        raise InputError(
+            "Statistics are fitted one file at a time: add them up with orthogp merge first."
+        )
+    kind = read_header(named[0]).kind
+    if kind != "sketch":
+        raise InputError(
+            f"{named[0]} holds a {kind}, not rows or statistics: name the data to fit it to."
+        )
+    return named[0]
+
+
+def _from_sketch(model: GPRegressor, path: str, mean: str | None) -> None:
     from orthogp.storage import load_sketch
 
-    if any(column is not None for column in columns):
-        raise click.UsageError("The columns of statistics are known: leave out their names.")
     sketch, about = load_sketch(path)
     if mean is None and sketch.mean.slope_variance:
         model.set_params(mean="linear")
@@ -204,38 +211,39 @@ def _from_sketch(
 def _from_rows(
     model: GPRegressor,
     console: Console,
-    data: tuple[str, ...],
-    columns: dict[str, Any],
-    domain: list[Interval] | None,
-    reading: dict[str, Any],
-    scheduler: str | None,
-    diagnostics: bool,
+    given: Given,
+    rows: RowOptions,
+    summing: Summing,
+    checkpoint: str | None,
 ) -> None:
-    from orthogp.cli.domains import domain_in_numbers, has_dates
-    from orthogp.cli.joining import joined_cluster
     from orthogp.errors import OrthogpError
-    from orthogp.from_files import fit_source
+    from orthogp.files.fitting import fit_source
+    from orthogp.files.source import open_source, standard_input_as_file
     from orthogp.report import diagnose
-    from orthogp.tables import open_source
-    from orthogp.tables.files import standard_input_as_file
 
-    with standard_input_as_file(data) as files:
-        source = open_source(files, **columns)
-        if domain is not None:
-            if has_dates(domain):
+    reading: dict[str, Any] = {
+        "memory": rows.memory,
+        "checkpoint": checkpoint,
+        "every": summing.checkpoint_seconds,
+        "batch_rows": summing.batch_rows,
+    }
+    if summing.scheduler is not None and not rows.diagnostics:
+        # Nobody asks for the rows: let none travel.
+        reading["sample_rows"] = 0
+    with standard_input_as_file(given.data) as files:
+        source = open_source(files, **given.columns())
+        if rows.domain is not None:
+            if has_dates(rows.domain):
                 # The unit is needed now, not only when the rows are read.
-                source, _ = source.scaled()
+                source = source.scaled()
             inputs, times = source.reading.inputs, source.reading.times
-            box = domain_in_numbers(domain, inputs, times)
+            box = domain_in_numbers(rows.domain, inputs, times)
             model.set_params(domain=(tuple(box.lower.tolist()), tuple(box.upper.tolist())))
-        with joined_cluster(scheduler, console) as cluster:
-            if cluster is not None and not diagnostics:
-                # Nobody asks for the rows: let none travel.
-                reading = {**reading, "sample_rows": 0}
+        with joined_cluster(summing.scheduler, console) as cluster:
             read = fit_source(model, source, watcher=console, cluster=cluster, **reading)
     console.tell_rows(read.source, read.tally)
-    if diagnostics:
-        X, y, weights = read.sample
+    if rows.diagnostics:
+        X, y, weights, _ = read.sample
         try:
             checked = diagnose(model, X, y[:, 0] if y.shape[1] == 1 else y, weights)
         except OrthogpError as error:

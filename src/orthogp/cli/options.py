@@ -1,45 +1,32 @@
-"""Options that several commands share."""
+"""Options that several commands share, and the types that they become."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import date
+from functools import wraps
 from math import inf
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from orthogp.cli.group import debug_option
+from orthogp.cli.console import STANDARD, Console, Decorated, debug_option
 
-Decorated = TypeVar("Decorated", bound=Callable[..., Any])
+if TYPE_CHECKING:
+    import numpy as np
 
-# The library's own names, written here so that `--help` need not load it.
-KERNELS = (
-    "rbf",
-    "matern",
-    "matern12",
-    "matern32",
-    "matern52",
-    "rational-quadratic",
-    "quasi-periodic",
-)
-FAMILIES = (
-    "lattice",
-    "trig",
-    "hermite",
-    "legendre",
-    "chebyshev",
-    "box",
-    "eigenfunction",
-    "variational-fourier",
-    "harmonic",
-    "random-fourier",
-    "inducing-points",
-    "exact",
-)
+    from orthogp.files.source import RowSource
+    from orthogp.files.times import TimeScale
+    from orthogp.inference import Domain
+
 MEANS = ("auto", "none", "constant", "linear")
+# Bytes by unit.
 _SIZES = {"": 1.0, "B": 1.0, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
+
+
+# ---------------------------------------------------------------------- types of values
 
 
 class Listed(click.ParamType):
@@ -78,7 +65,7 @@ class Size(click.ParamType):
             size = float(number) * _SIZES[text[len(number) :].strip()]
         except (KeyError, ValueError):
             size = 0.0
-        if not 0 < size < float("inf"):
+        if not 0 < size < inf:
             self.fail(f"{value!r} is not a size such as 500MB or 2GB.", param, ctx)
         return size
 
@@ -87,7 +74,7 @@ class Size(click.ParamType):
 Interval = tuple[float, float] | tuple[date, date]
 
 
-class Box(click.ParamType):
+class Intervals(click.ParamType):
     """Intervals, one for each column: 0:10,-5:5; or between dates: 2024-01-01:2024-12-31."""
 
     name = "intervals"
@@ -122,20 +109,60 @@ def _interval(text: str) -> Interval:
     return numbers
 
 
-NAMES, NUMBERS = Listed("names", str), Listed("whole numbers", int)
+NAMES = Listed("names", str)
+NUMBERS = Listed("whole numbers", int)
 
-data_argument = click.argument("data", nargs=-1, required=True, metavar="DATA...")
-target_option = click.option(
-    "--target", type=NAMES, metavar="NAME", help="The column to predict (or several: a,b)."
-)
+
+# ---------------------------------------------------------------------- names of the library
+
+
+def kernel_names() -> Sequence[str]:
+    """Return the kernels that have names."""
+    from orthogp.kernels import KERNEL_NAMES
+
+    return tuple(KERNEL_NAMES)
+
+
+def family_names() -> Sequence[str]:
+    """Return the families of features that have names, without the choice of one."""
+    from orthogp.features import FEATURE_NAMES
+
+    return tuple(name for name in FEATURE_NAMES if name != "auto")
+
+
+class NamesOption(click.Option):
+    """An option whose help lists names, for which the library is loaded only when it is shown."""
+
+    def __init__(self, *args: Any, names: Callable[[], Sequence[str]], **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self._names = names
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        """Return the option and its help, with the names in place of {names}."""
+        if self.help is not None and "{names}" in self.help:
+            self.help = self.help.format(names=", ".join(self._names()))
+        return super().get_help_record(ctx)
+
+
+# ---------------------------------------------------------------------- options
+
+
+def combined(*options: Callable[[Any], Any]) -> Callable[[Decorated], Decorated]:
+    """Return the decorator that adds several options, in this order."""
+
+    def decorate(command: Decorated) -> Decorated:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
 inputs_option = click.option(
     "--inputs",
     type=NAMES,
     metavar="NAMES",
     help="The columns to predict from, with commas between.  [default: all others, if at most 3]",
-)
-weights_option = click.option(
-    "--weights", metavar="NAME", help="A column that says how many rows each row stands for."
 )
 skip_bad_option = click.option(
     "--skip-bad", is_flag=True, help="Leave out rows that cannot be read, and count them."
@@ -145,69 +172,223 @@ kernel_option = click.option(
     default="matern32",
     show_default=True,
     metavar="NAME",
-    help=f"One of {', '.join(KERNELS)}; after additive-, one kernel on each column.",
+    cls=NamesOption,
+    names=kernel_names,
+    help="One of {names}; after additive-, one kernel on each column.",
 )
 mean_option = click.option(
     "--mean", type=click.Choice(MEANS), help="The mean function.  [default: auto]"
 )
-checkpoint_option = click.option(
-    "--checkpoint-seconds",
-    type=click.FloatRange(min=0),
-    default=60.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="How often a pass over large files notes, beside the output, how far it has come; a run "
-    "that was killed goes on from there.",
-)
-batch_option = click.option(
-    "--batch-rows",
-    type=click.IntRange(min=1),
-    metavar="NUMBER",
-    help="How many rows of large files are summed at once; fewer take less memory and more time.  "
-    "[default: up to 4 million]",
-)
-
-scheduler_option = click.option(
-    "--scheduler",
-    metavar="ADDRESS",
-    help="Sum the rows on the workers of a dask scheduler (tcp://HOST:8786), which must see the "
-    "files under the same names.",
-)
-
-
-def out_option(what: str, *, required: bool = True) -> Callable[[Decorated], Decorated]:
-    """Return the decorator that adds `--out`."""
-    return click.option(
-        "--out",
-        required=required,
-        type=click.Path(dir_okay=False, allow_dash=True),
-        metavar="FILE",
-        help=what,
-    )
-
-
 force_option = click.option(
     "--force",
     is_flag=True,
     help="Overwrite whatever file has the output's name, unless it is read by the command.",
 )
+#: The data, and which of their columns are which.
+data_options = combined(
+    click.argument("data", nargs=-1, required=True, metavar="DATA..."),
+    click.option(
+        "--target", type=NAMES, metavar="NAME", help="The column to predict (or several: a,b)."
+    ),
+    inputs_option,
+    click.option(
+        "--weights", metavar="NAME", help="A column that says how many rows each row stands for."
+    ),
+)
+#: How rows are read, and summed if there are many.
+summing_options = combined(
+    skip_bad_option,
+    click.option(
+        "--checkpoint-seconds",
+        type=click.FloatRange(min=0),
+        default=60.0,
+        show_default=True,
+        metavar="SECONDS",
+        help="How often a pass over large files notes, beside the output, how far it has come; a "
+        "run that was killed goes on from there.",
+    ),
+    click.option(
+        "--batch-rows",
+        type=click.IntRange(min=1),
+        metavar="NUMBER",
+        help="How many rows of large files are summed at once; fewer take less memory and more "
+        "time.  [default: up to 4 million]",
+    ),
+    click.option(
+        "--scheduler",
+        metavar="ADDRESS",
+        help="Sum the rows on the workers of a dask scheduler (tcp://HOST:8786), which must see "
+        "the files under the same names.",
+    ),
+)
 
 
-def output_options(command: Decorated) -> Decorated:
-    """Add `--json`, `--quiet` and `--debug`."""
-    command = debug_option(command)
-    command = click.option("--quiet", "-q", is_flag=True, help="Say nothing but errors.")(command)
-    return click.option(
-        "--json", "as_json", is_flag=True, help="Print one JSON object on standard output."
-    )(command)
+def output_options(what: str, *, required: bool = True) -> Callable[[Decorated], Decorated]:
+    """Return the decorator that adds `--out` and all that says how a command speaks."""
+    return combined(
+        click.option(
+            "--out",
+            required=required,
+            type=click.Path(dir_okay=False, allow_dash=True),
+            metavar="FILE",
+            help=what,
+        ),
+        force_option,
+        click.option(
+            "--json", "as_json", is_flag=True, help="Print one JSON object on standard output."
+        ),
+        click.option("--quiet", "-q", is_flag=True, help="Say nothing but errors."),
+        debug_option,
+    )
 
 
-def path_option(*names: str, **settings: Any) -> Callable[[Decorated], Decorated]:
-    """Return the decorator that adds an option whose value is a file."""
-    return click.option(*names, type=click.Path(dir_okay=False, path_type=Path), **settings)
+# ---------------------------------------------------------------------- several options as one
 
 
-def check_scheduler(scheduler: str | None, data: tuple[str, ...]) -> None:
-    """Raise an error of usage if the workers of a scheduler cannot see the data."""
-    if scheduler is not None and "-" in data:
-        raise click.UsageError("Workers cannot read standard input: leave out --scheduler.")
+class Given(NamedTuple):
+    """The data of a command, and which of their columns are read."""
+
+    data: tuple[str, ...]
+    target: list[str] | None
+    inputs: list[str] | None
+    weights: str | None
+    skip_bad: bool
+
+    def columns(self) -> dict[str, Any]:
+        """Return the columns as `open_source` takes them."""
+        return {
+            "targets": self.target,
+            "inputs": self.inputs,
+            "weights": self.weights,
+            "skip_bad": self.skip_bad,
+        }
+
+
+class Summing(NamedTuple):
+    """How a pass over large files is made."""
+
+    checkpoint_seconds: float
+    batch_rows: int | None
+    scheduler: str | None
+
+    def check(self, data: Sequence[str]) -> None:
+        """Raise an error of usage if the workers of a scheduler cannot see the data."""
+        if self.scheduler is not None and STANDARD in data:
+            raise click.UsageError("Workers cannot read standard input: leave out --scheduler.")
+
+
+class Output(NamedTuple):
+    """Where a command writes, and what it says."""
+
+    out: str
+    force: bool
+    as_json: bool
+    quiet: bool
+
+    def console(self) -> Console:
+        """Return the console of the command."""
+        return Console(as_json=self.as_json, quiet=self.quiet, out=self.out)
+
+    @property
+    def checkpoint(self) -> str | None:
+        """The checkpoint beside the output, `None` beside standard output."""
+        return None if self.out == STANDARD else f"{self.out}.checkpoint"
+
+    def remove_checkpoint(self) -> None:
+        """Remove the checkpoint if there is one."""
+        if self.checkpoint is not None:
+            Path(self.checkpoint).unlink(missing_ok=True)
+
+
+def gather(**kinds: Any) -> Callable[[Decorated], Decorated]:
+    """Return the decorator by which a command receives several options as one value.
+
+    Parameters
+    ----------
+    **kinds
+        The argument of the command, and the named tuple that it is; the fields of the tuple have
+        the names of the options.
+    """
+
+    def decorate(command: Decorated) -> Decorated:
+        @wraps(command)
+        def gathered(**values: Any) -> Any:
+            for name, kind in kinds.items():
+                values[name] = kind(**{field: values.pop(field) for field in kind._fields})
+            return command(**values)
+
+        return gathered  # type: ignore[return-value]
+
+    return decorate
+
+
+def mean_of(mean: str | None) -> str | None:
+    """Return the mean function as estimators name it."""
+    return None if mean == "none" else mean or "auto"
+
+
+# ---------------------------------------------------------------------- domains
+
+
+def has_dates(domain: Sequence[Interval] | None) -> bool:
+    """Return whether an interval is between dates."""
+    return domain is not None and any(isinstance(low, date) for low, _ in domain)
+
+
+def domain_in_numbers(
+    domain: Sequence[Interval], inputs: Sequence[str], times: Sequence[TimeScale | None]
+) -> Domain:
+    """Return the box of a domain, whose last days are in it, on the scales of the inputs."""
+    import numpy as np
+
+    from orthogp.errors import InputError
+    from orthogp.files.times import SINCE_1970
+    from orthogp.inference import Domain
+
+    if len(domain) != len(inputs):
+        raise InputError(
+            f"The domain needs one interval for each of {', '.join(inputs)}, got {len(domain)}."
+        )
+    edges = []
+    for name, (low, high), scale in zip(inputs, domain, times, strict=True):
+        if isinstance(low, date) and isinstance(high, date):
+            if scale is None:
+                raise InputError(
+                    f"The domain of {name!r} must be in numbers as its column is, got dates: give "
+                    "an interval such as 0:10."
+                )
+            edges.append(scale.rescaled(_microseconds(low, high), SINCE_1970))
+        else:
+            edges.append(np.array([low, high], dtype=np.float64))
+    lower, upper = np.array(edges).T
+    return Domain(lower, upper)
+
+
+def scaled_for(source: RowSource, domain: Sequence[Interval]) -> RowSource:
+    """Return a source whose date-times have units that a domain in dates decides.
+
+    So pieces of one data set, summed apart for the same domain, are on the same scales.
+    """
+    from orthogp.errors import InputError
+    from orthogp.files.times import SINCE_1970, TimeScale
+
+    times = list(source.reading.times)
+    for j, ((low, high), scale) in enumerate(zip(domain, times)):
+        if scale != SINCE_1970:
+            continue
+        if not (isinstance(low, date) and isinstance(high, date)):
+            raise InputError(
+                f"The domain of {source.reading.inputs[j]!r} must be in dates as its column is, "
+                "got numbers whose unit is yet to be chosen: give an interval such as "
+                "2024-01-01:2024-12-31."
+            )
+        times[j] = TimeScale.spanning(*_microseconds(low, high))
+    return replace(source, reading=replace(source.reading, times=tuple(times)))
+
+
+def _microseconds(low: date, high: date) -> np.ndarray:
+    """Return the beginning of the first and the end of the last day, since 1970."""
+    import numpy as np
+
+    days = np.array([low, high], dtype="datetime64[D]") + np.array([0, 1])
+    return days.astype("datetime64[us]").astype(np.float64)

@@ -8,14 +8,15 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from orthogp.cli.console import STANDARD
 from orthogp.errors import FileError, InputError
 
-_STANDARD = "-"
-_SKETCH = "sketch"
-# How every report ends, and within how many of its last bytes.
-_REPORT_FOOTER, _REPORT_END = b"<footer>Made by orthogp.</footer>", 200
+# How every report ends.
+_REPORT_FOOTER = b"<footer>Made by orthogp.</footer>"
+# The number of last bytes of a report within which the footer lies.
+_REPORT_END = 200
 
-#: Tells whether a file that exists is one that a command writes, and may write again.
+#: Returns whether a file that exists is one that a command writes, and may write again.
 Recognise = Callable[[str], bool]
 
 
@@ -40,10 +41,10 @@ def check_output(
     like : (str, callable), optional
         What may be overwritten anyway, in words, and how it is recognised.
     """
-    from orthogp.tables import check_destination
+    from orthogp.files.writing import check_destination
 
     out = os.fspath(out)
-    if out == _STANDARD:
+    if out == STANDARD:
         return
     check_destination(out)
     try:
@@ -68,7 +69,7 @@ def check_saved(
 ) -> None:
     """Raise `InputError` unless a file and the checkpoint beside it may be written."""
     check_output(out, inputs, force=force, like=like)
-    if out != _STANDARD:
+    if out != STANDARD:
         check_output(f"{out}.checkpoint", inputs, force=force, like=SKETCH)
 
 
@@ -79,7 +80,7 @@ def _is_model(path: str) -> bool:
 
 
 def _is_sketch(path: str) -> bool:
-    return _kind(path) == _SKETCH
+    return _kind(path) == "sketch"
 
 
 def _is_report(path: str) -> bool:
@@ -106,10 +107,10 @@ REPORT: tuple[str, Recognise] = ("report of orthogp", _is_report)
 
 def _stats(inputs: Sequence[str]) -> Iterator[os.stat_result]:
     """Yield what the system knows of each file that is read, links followed."""
-    from orthogp.tables.files import find_files
+    from orthogp.files.source import find_files
 
     for name in inputs:
-        if name == _STANDARD:
+        if name == STANDARD:
             try:
                 yield os.fstat(sys.stdin.fileno())
             except (OSError, ValueError):

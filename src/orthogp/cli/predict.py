@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import warnings
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from orthogp.cli.console import Console, read_in
-from orthogp.cli.options import NAMES, force_option, out_option, output_options, skip_bad_option
+from orthogp.cli.options import (
+    NAMES,
+    Output,
+    gather,
+    output_options,
+    skip_bad_option,
+)
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from orthogp.tables import RowSource, Tally, TimeScale
-    from orthogp.tables.writing import TableWriter
+    from orthogp.files.columns import Tally
+    from orthogp.files.source import RowSource
+    from orthogp.files.times import TimeScale
+    from orthogp.files.writing import TableWriter
 
 _EXAMPLES = """\b
 Examples:
@@ -40,19 +49,15 @@ _HALF_WIDTH = 1.959963984540054
     "--noise", is_flag=True, help="For new observations, instead of the function without noise."
 )
 @skip_bad_option
-@out_option("Where the predictions go: a .csv, .tsv or .parquet file, or - for CSV.")
-@force_option
-@output_options
+@output_options("Where the predictions go: a .csv, .tsv or .parquet file, or - for CSV.")
+@gather(output=Output)
 def predict(
     model: str,
     data: tuple[str, ...],
     inputs: list[str] | None,
     noise: bool,
     skip_bad: bool,
-    out: str,
-    force: bool,
-    as_json: bool,
-    quiet: bool,
+    output: Output,
 ) -> None:
     """Predict at the rows of files.
 
@@ -60,17 +65,16 @@ def predict(
     lack an input stay, without predictions.
     """
     from orthogp.cli.outputs import check_output
-    from orthogp.cli.statistics import load_fitted
+    from orthogp.files.source import open_source, standard_input_as_file
+    from orthogp.files.writing import check_table_name, table_writer
     from orthogp.report.names import describe_domain
-    from orthogp.tables import open_source, table_writer
-    from orthogp.tables.files import standard_input_as_file
-    from orthogp.tables.writing import check_table_name
 
+    out = output.out
     check_table_name(out)
     if model == "-" and "-" in data:
         raise click.UsageError("Model and data cannot both come from standard input.")
-    check_output(out, (model, *data), force=force)
-    with Console(as_json=as_json, quiet=quiet, out=out) as console:
+    check_output(out, (model, *data), force=output.force)
+    with output.console() as console:
         with read_in(model) as path:
             fitted = load_fitted(path, model)
         names, times = _columns(fitted, inputs, model)
@@ -102,6 +106,19 @@ def predict(
         console.result(f"Predictions at {rows - done.missing:,} rows: {where}", values)
 
 
+def load_fitted(path: str, name: str) -> Any:
+    """Return the model in a file; `name` is what the user calls it."""
+    from orthogp.errors import InputError
+    from orthogp.storage import load_model, read_header
+
+    if Path(path).is_file() and read_header(path).kind == "sketch":
+        raise InputError(
+            f"{name} holds statistics, not a model: fit one by orthogp fit {name} --out "
+            "model.orthogp."
+        )
+    return load_model(path)
+
+
 class _Done(NamedTuple):
     tally: Tally
     missing: int
@@ -113,7 +130,7 @@ def _columns(
 ) -> tuple[list[str], list[TimeScale | None]]:
     """Return the names of the model's columns, and what its numbers mean where they are times."""
     from orthogp.errors import InputError
-    from orthogp.tables import TimeScale
+    from orthogp.files.times import TimeScale
 
     about = getattr(model, "about_", {})
     times: list[Any] = [TimeScale.from_json(scale) for scale in about.get("times", [])]
@@ -145,7 +162,7 @@ def _write(
     """Write the predictions block by block."""
     import numpy as np
 
-    from orthogp.tables import Tally
+    from orthogp.files.columns import Tally
 
     tally, missing, outside = Tally(), 0, 0
     domain = getattr(model, "domain_", None)

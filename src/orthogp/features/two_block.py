@@ -6,7 +6,7 @@ With φ₁ the features of the first block and Z points,
 
 r being the covariance of f minus its projection on the first block. So (φ₁, φ₂) are orthonormal:
 the span of both blocks at the price of two small factorisations instead of one large. The name in
-the literature is SOLVE-GP; its q(u)q(v) is `inference/factorised.py` with two blocks.
+the literature is SOLVE-GP; its q(u)q(v) is `paper/closed_form.py` with two blocks.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class TwoBlock(Features):
         return cast(Self, _joined(first, self.second.from_rows(kernel, X, given=first)))
 
 
-class PointTwoBlock(TwoBlock, PointFeatures):  # type: ignore[override]
+class PointTwoBlock(TwoBlock, PointFeatures):  # pyright: ignore[reportIncompatibleVariableOverride]
     """Two blocks as a differentiable function, the first being point features or series."""
 
     def __check_init__(self) -> None:

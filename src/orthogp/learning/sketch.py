@@ -33,13 +33,8 @@ from orthogp.statistics import (
     FourierStatistics,
     FrequencyLattice,
 )
+from orthogp.statistics.lattice import default_extent, default_period
 
-# The lattice of the statistics, by number of input columns: its period in extents of the data, and
-# its largest index. Long periods hold long lengthscales, large indices hold rough functions.
-_PERIODS = {1: 16.0, 2: 8.0, 3: 4.0}
-_EXTENTS = {1: 2**16, 2: 256, 3: 24}
-_SMALL_EXTENTS = {1: 2**16, 2: 128, 3: 20}
-_SMALL_DATA = 20_000
 # Rows added later may stretch the extent until only this much of the period is left around them.
 LEAST_PERIOD = 1.25
 
@@ -127,7 +122,7 @@ class Sketch:
             lower, upper = np.minimum(lower, domain.lower), np.maximum(upper, domain.upper)
         extent = Domain(lower, upper)
         width = widths(extent)
-        period = _PERIODS[len(width)] * width
+        period = default_period(width)
         if kernel is not None and learn:
             needed = required_period(kernel, width, wrap_tolerance, headroom=2.0)
             period = np.maximum(period, needed)
@@ -135,11 +130,8 @@ class Sketch:
             # A multiple of just what is needed, so that a decimation gives just that.
             needed = required_period(kernel, width, wrap_tolerance)
             period = needed * np.maximum(period // needed, 1.0)
-        few = max(len(X), total_rows or 0) < _SMALL_DATA
-        extents = _SMALL_EXTENTS if few else _EXTENTS
-        lattice = FrequencyLattice.for_domain(
-            lower, upper, period=period, extent=extents[len(width)]
-        )
+        largest = default_extent(len(width), max(len(X), total_rows or 0))
+        lattice = FrequencyLattice.for_domain(lower, upper, period=period, extent=largest)
         prior = MeanPrior(
             offset_variance=0.0 if mean is None else OFFSET_SD**2,
             slope_variance=SLOPE_SD**2 if mean == "linear" else 0.0,

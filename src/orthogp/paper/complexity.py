@@ -13,33 +13,52 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from orthogp.features.trig import Trig
+from orthogp.files.writing import write_rows
 from orthogp.inference.likelihoods import Gaussian
 from orthogp.inference.parameters import learned_slots, pack
-from orthogp.inference.stochastic_fit import Parameters, StochasticModel
-from orthogp.inference.svgp import SparseVariational
-from orthogp.inference.training_state import Batch
-from orthogp.inference.variational import prior_normal
 from orthogp.kernels import Matern52
-from orthogp.paper import drawing
-from orthogp.paper.runs import Ledger, Row, Value, Write, number
+from orthogp.paper.run import (
+    Ledger,
+    Row,
+    Value,
+    Write,
+    add_legend,
+    draw_points,
+    figure_style,
+    make_panels,
+    number,
+    power_law,
+    save_figure,
+    set_log_ticks,
+    set_title,
+)
 from orthogp.precision import in_double
-from orthogp.tables import write_rows
+from orthogp.stochastic.bound import Parameters, StochasticModel
+from orthogp.stochastic.svgp import SparseVariational
+from orthogp.stochastic.training import Batch
+from orthogp.stochastic.variational import Covariance, prior_normal
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 #: Trig features with either covariance, and inducing points with a dense one.
-METHODS = ("dense", "diagonal", "inducing points")
-_KERNEL, _NOISE_VARIANCE = Matern52(1.0, 0.2), 0.01
-# Each step is timed for at least so long, and the fastest counts: others share the machine.
-_LEAST_SECONDS, _LEAST_CALLS = 0.3, 5
+Method = Literal["dense", "diagonal", "inducing points"]
+METHODS: tuple[Method, ...] = get_args(Method)
+_KERNEL = Matern52(1.0, 0.2)
+_NOISE_VARIANCE = 0.01
+# The number of rows in the data for each row of a mini-batch.
+_ROWS_PER_BATCH = 1000
+# The least time for which a step is repeated; the fastest counts, for others share the machine.
+_LEAST_SECONDS = 0.3
+# The least number of times that a step is repeated.
+_LEAST_CALLS = 5
 
 
 class Size(NamedTuple):
@@ -83,6 +102,7 @@ def reproduce(out: Path, plan: Plan, write: Write) -> list[Path]:
         out / "complexity.csv",
         ["method", *Size._fields],
         ["seconds_per_step", "temporary_bytes", "seconds"],
+        write,
     )
     sweeps: dict[tuple[str, str], list[Row]] = {}
     exponents = []
@@ -91,25 +111,25 @@ def reproduce(out: Path, plan: Plan, write: Write) -> list[Path]:
             if method == "inducing points" and "T" in name:
                 # They have no T: this is the sweep over M again.
                 continue
-            rows = [_measure(ledger, method, size, write) for size in sizes]
+            rows = [_measure(ledger, method, size) for size in sizes]
             sweeps[name, method] = rows
             exponents.append((name, method, *_exponents(name, rows)))
     path = out / "complexity_exponents.csv"
     write_rows(path, ["over", "method", "time_exponent", "memory_exponent"], exponents)
     for name, method, of_time, of_memory in exponents:
         write(f"complexity: {method} over {name}: time^{of_time:.2f}, memory^{of_memory:.2f}")
-    return [ledger.path, path, drawing.save(_draw(sweeps, plan), out / "complexity.png")]
+    return [ledger.path, path, save_figure(_draw(sweeps, plan), out / "complexity.png")]
 
 
-def _measure(ledger: Ledger, method: str, size: Size, write: Write) -> Row:
+def _measure(ledger: Ledger, method: Method, size: Size) -> Row:
     # Inducing points have no T.
-    own = size._replace(num_samples=0) if method == "inducing points" else size
+    known = size._replace(num_samples=0) if method == "inducing points" else size
 
     def compute() -> dict[str, Value]:
         step = compile_step(method, size)
         return {"seconds_per_step": step.seconds(), "temporary_bytes": step.temporary_bytes}
 
-    return ledger.run({"method": method, **own._asdict()}, compute, write)
+    return ledger.run({"method": method, **known._asdict()}, compute)
 
 
 class Step(NamedTuple):
@@ -130,7 +150,7 @@ class Step(NamedTuple):
 
 
 @in_double
-def compile_step(method: str, size: Size) -> Step:
+def compile_step(method: Method, size: Size) -> Step:
     """Return the step of a method, on rows that are uniform over a range that grows with M."""
     rng = np.random.default_rng(0)
     # As many features for a lengthscale however many there are, as when they are needed.
@@ -151,30 +171,14 @@ def compile_step(method: str, size: Size) -> Step:
 
 
 def _orthogonal_features(
-    covariance: str, size: Size, x: np.ndarray
+    covariance: Covariance, size: Size, x: np.ndarray
 ) -> tuple[Callable[..., Any], Parameters]:
     a = np.pi * (size.num_features // 2) / np.max(np.abs(x))
     features = Trig(size.num_features, a=a, centre=0.0)
-    features = features.placed(_KERNEL, np.array([x.min()]), np.array([x.max()]))
-    slots = learned_slots(_KERNEL)
-    model = StochasticModel(
-        features,
-        _KERNEL,
-        slots,
-        "gaussian",
-        frozenset(("kernel", "noise", "dilation")),
-        "stratified",
-    )
-    parameters = Parameters(
-        prior_normal(covariance, size.num_features),
-        pack(_KERNEL, slots),
-        np.log(_NOISE_VARIANCE),
-        np.log(np.broadcast_to(a, (1,))),
-    )
-    objective = partial(
-        model.estimate, num_samples=size.num_samples, num_rows=1000 * size.batch_size
-    )
-    return objective, parameters
+    model = StochasticModel(features, _KERNEL, _NOISE_VARIANCE, covariance).placed(x[:, None])
+    num_rows = _ROWS_PER_BATCH * size.batch_size
+    objective = partial(model.estimate, num_samples=size.num_samples, num_rows=num_rows)
+    return objective, model.start()
 
 
 def _inducing_points(size: Size, batch: Batch) -> tuple[Callable[..., Any], SparseVariational]:
@@ -188,7 +192,7 @@ def _inducing_points(size: Size, batch: Batch) -> tuple[Callable[..., Any], Spar
         Z=np.linspace(-spread, spread, size.num_features)[:, None],
         q=prior_normal("dense", size.num_features),
     )
-    num_rows = 1000 * size.batch_size
+    num_rows = _ROWS_PER_BATCH * size.batch_size
     return (lambda model, batch, key: model.elbo(batch.X, batch.y, num_rows)), model
 
 
@@ -205,7 +209,7 @@ def _exponents(name: str, rows: Sequence[Row]) -> tuple[float, float]:
     """Return the slopes of log seconds and of log memory."""
     sizes = [_size_along(name, row) for row in rows]
     of_time, of_memory = (
-        drawing.power_law(sizes, [number(row, column) for row in rows])[0]
+        power_law(sizes, [number(row, column) for row in rows])[0]
         for column in ("seconds_per_step", "temporary_bytes")
     )
     return of_time, of_memory
@@ -213,12 +217,12 @@ def _exponents(name: str, rows: Sequence[Row]) -> tuple[float, float]:
 
 def _draw(sweeps: Mapping[tuple[str, str], Sequence[Row]], plan: Plan) -> Figure:
     names = list(plan.sweeps)
-    with drawing.style():
-        figure, grid = drawing.panels(
+    with figure_style():
+        figure, grid = make_panels(
             2, len(names), size=(3.3 * len(names), 5.6), sharex="col", sharey="row"
         )
         m, n, t = plan.held
-        drawing.set_title(
+        set_title(
             figure, f"One step, value and gradient; unless varied M = {m}, Ñ = {n:,}, T = {t}"
         )
         columns = (("seconds_per_step", "seconds"), ("temporary_bytes", "temporary memory / MB"))
@@ -232,7 +236,7 @@ def _draw(sweeps: Mapping[tuple[str, str], Sequence[Row]], plan: Plan) -> Figure
                         continue
                     scale = 1.0 if column == "seconds_per_step" else 1e-6
                     shown = f"Trig, {method} S" if method != METHODS[-1] else f"{method}, dense S"
-                    drawing.draw_points(
+                    draw_points(
                         axes,
                         [_size_along(name, row) for row in rows],
                         [scale * number(row, column) for row in rows],
@@ -243,6 +247,6 @@ def _draw(sweeps: Mapping[tuple[str, str], Sequence[Row]], plan: Plan) -> Figure
             axes_row[0].set_ylabel(label)
         for axes, (name, sizes) in zip(grid[1], plan.sweeps.items(), strict=True):
             axes.set_xlabel(name)
-            drawing.set_log_ticks(axes, [int(_size_along(name, size._asdict())) for size in sizes])
-        drawing.add_legend(figure)
+            set_log_ticks(axes, [int(_size_along(name, size._asdict())) for size in sizes])
+        add_legend(figure)
     return figure

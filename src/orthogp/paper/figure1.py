@@ -25,15 +25,22 @@ from orthogp.features.placement import gauss_panels
 from orthogp.features.series import spectral_densities
 from orthogp.features.trig import Trig
 from orthogp.kernels import Kernel, Matern32
-from orthogp.paper import drawing
-from orthogp.paper.runs import Ledger, Write, number
+from orthogp.paper.run import (
+    Ledger,
+    Write,
+    figure_style,
+    make_panels,
+    number,
+    save_figure,
+    set_title,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 LENGTHSCALE = 0.2
 HALF_WIDTH = 3.0
-# Nodes of the integral over the band, many for each turn of cos ωτ.
+# The number of nodes of the integral over the band, many for each turn of cos ωτ.
 _NODES = 512
 
 
@@ -65,6 +72,7 @@ def reproduce(out: Path, plan: Plan, write: Write) -> list[Path]:
         out / "figure1.csv",
         ["num_points", "a", "num_features"],
         ["max_error", "mean_error", "max_error_of_band", "mean_error_of_band"],
+        write,
     )
     kernel, x = Matern32(1.0, LENGTHSCALE), np.linspace(-HALF_WIDTH, HALF_WIDTH, plan.num_points)
     exact = np.asarray(covariance_matrix(kernel, x[:, None], x[:, None]))
@@ -72,12 +80,12 @@ def reproduce(out: Path, plan: Plan, write: Write) -> list[Path]:
     for a, count in dict.fromkeys(itertools.chain(*plan.cases)):
         Q, band = approximation(kernel, x, a, count), band_limited(kernel, x, a)
         settings = {"num_points": plan.num_points, "a": a, "num_features": count}
-        row = ledger.run(settings, partial(_errors, Q, exact, band), write)
+        row = ledger.run(settings, partial(_errors, Q, exact, band))
         shown[a, count] = _Image(
             f"a = {a:g}, M = {count}\nmean error {number(row, 'mean_error'):.2g}", Q
         )
     figure = _draw([[shown[case] for case in cases] for cases in plan.cases], exact)
-    return [ledger.path, drawing.save(figure, out / "figure1.png")]
+    return [ledger.path, save_figure(figure, out / "figure1.png")]
 
 
 def approximation(
@@ -115,12 +123,12 @@ class _Image(NamedTuple):
 
 def _draw(rows: Sequence[Sequence[_Image]], exact: NDArray[np.float64]) -> Figure:
     """Return rows of images, each after the matrix that is approximated."""
-    with drawing.style():
+    with figure_style():
         num_columns = 1 + max(map(len, rows))
-        figure, grid = drawing.panels(
+        figure, grid = make_panels(
             len(rows), num_columns, size=(2.1 * num_columns + 0.9, 2.45 * len(rows))
         )
-        drawing.set_title(
+        set_title(
             figure, f"Matérn-3/2 kernel matrix, ℓ = {LENGTHSCALE}, by Trig features on [−a, a]"
         )
         for axes in grid.flat:

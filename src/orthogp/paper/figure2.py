@@ -21,14 +21,26 @@ from orthogp.exact.process import ExactPosterior
 from orthogp.features import MeanPrior
 from orthogp.features.inducing import covariance_matrix
 from orthogp.features.trig import Trig
-from orthogp.inference.factorised import factorised_bound
 from orthogp.inference.moments import moments_from_rows
 from orthogp.inference.predictive import Gaussian
 from orthogp.kernels import Matern52
-from orthogp.paper import drawing
-from orthogp.paper.closed_form import COVARIANCES, Approximation, Covariance
-from orthogp.paper.runs import Ledger, Value, Write, number
-from orthogp.paper.training import Schedule, train
+from orthogp.paper.closed_form import Approximation, factorised_bound
+from orthogp.paper.hyperparameters import Schedule, train
+from orthogp.paper.run import (
+    BLUE,
+    VERMILLION,
+    Ledger,
+    Value,
+    Write,
+    add_legend,
+    figure_style,
+    make_panels,
+    number,
+    save_figure,
+    set_title,
+)
+from orthogp.stochastic.bound import StochasticModel
+from orthogp.stochastic.variational import COVARIANCES, Covariance
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -36,12 +48,18 @@ if TYPE_CHECKING:
 
 KERNEL = Matern52(variance=1.0, lengthscale=0.2)
 NOISE_VARIANCE = 0.03**2
-NUM_ROWS, HALF_WIDTH = 80, 3.0
-TOO_SMALL, TOO_LARGE = 5.0, 40.0
+NUM_ROWS = 80
+#: The inputs lie within this distance of zero.
+HALF_WIDTH = 3.0
+#: An a that sees too little of the spectrum.
+TOO_SMALL = 5.0
+#: An a with which the features reach too little of the inputs.
+TOO_LARGE = 40.0
+#: The titles of the panels.
 SMALL, LARGE, BEST = "a too small", "a too large", "a by the bound"
-# What stands in the file for a fit that was not trained.
+# The schedule that the file has for a fit in closed form.
 _NO_SCHEDULE = Schedule(0, 0, 0.0, 0)
-# Before the search between neighbours: the bound rises and falls once over these, not between.
+# The values of a at which the search begins; the bound has one maximum between neighbours.
 _A_GRID = np.geomspace(2.0, 80.0, 25)
 
 
@@ -91,7 +109,7 @@ def reproduce(out: Path, plan: Plan, write: Write) -> list[Path]:
         for covariance in COVARIANCES
     ]
     figure = _draw(data, fits, panels)
-    return [*fits.paths, drawing.save(figure, out / "figure2.png")]
+    return [*fits.paths, save_figure(figure, out / "figure2.png")]
 
 
 def draw_data(seed: int = 1) -> Data:
@@ -145,11 +163,13 @@ class _Fits:
     def __init__(self, out: Path, plan: Plan, data: Data, write: Write) -> None:
         settings = ["covariance", "a", "training", "num_features", *Schedule._fields]
         results = ["elbo", "average_elbo", "standard_error", "rmse_to_exact", "mean_sd", "seconds"]
-        self._bounds = Ledger(out / "figure2.csv", settings, results)
-        self._curves = Ledger(out / "figure2_curves.csv", [*settings, "x"], ["mean", "variance"])
+        self._bounds = Ledger(out / "figure2.csv", settings, results, write)
+        self._curves = Ledger(
+            out / "figure2_curves.csv", [*settings, "x"], ["mean", "variance"], write
+        )
         self.paths = [self._bounds.path, self._curves.path]
         self.num_features = plan.num_features
-        self._plan, self._data, self._write = plan, data, write
+        self._plan, self._data = plan, data
         self.x = np.linspace(-HALF_WIDTH, HALF_WIDTH, plan.num_shown)
         posterior = ExactPosterior(KERNEL, NOISE_VARIANCE, MeanPrior(), *data)
         mean, variance = posterior.predict(self.x[:, None])
@@ -166,7 +186,7 @@ class _Fits:
             **schedule._asdict(),
         }
         compute = partial(self._compute, settings, covariance, a, schedule)
-        row = self._bounds.run(settings, compute, self._write)
+        row = self._bounds.run(settings, compute)
         curve = self._curve(settings)
         if curve is None:
             # The bound of a fit was kept, but its curve is not there, or not on these points.
@@ -184,9 +204,8 @@ class _Fits:
             q = collapsed(self._data, plan.num_features, a, covariance)
         else:
             features = trig(plan.num_features, a)
-            q, average, error = train(
-                X, y, features, KERNEL, NOISE_VARIANCE, covariance, (), schedule
-            )
+            model = StochasticModel(features, KERNEL, NOISE_VARIANCE, covariance, learn=())
+            q, average, error = train(X, y, model, schedule)
         mean, variance = q.predict(self.x[:, None])
         self._curves.add(
             *(
@@ -225,12 +244,12 @@ class _Panel(NamedTuple):
 
 def _draw(data: Data, fits: _Fits, rows: Sequence[Sequence[_Panel]]) -> Figure:
     """Return a row of panels for each covariance, with the exact posterior at its end."""
-    with drawing.style():
+    with figure_style():
         num_columns = len(rows[0]) + 1
-        figure, grid = drawing.panels(
+        figure, grid = make_panels(
             len(rows), num_columns, size=(13.5, 3.1 * len(rows)), sharex=True, sharey=True
         )
-        drawing.set_title(
+        set_title(
             figure,
             f"Regression with Trig features on [−a, a]: N = {NUM_ROWS}, M = "
             f"{fits.num_features}, fixed Matérn-5/2 kernel; mean ± 2 standard deviations",
@@ -258,16 +277,16 @@ def _draw(data: Data, fits: _Fits, rows: Sequence[Sequence[_Panel]]) -> Figure:
             axes.set_xlabel("x")
         for axes in grid[:, 0]:
             axes.set_ylabel("y")
-        drawing.add_legend(figure)
+        add_legend(figure)
     return figure
 
 
 def _draw_band(axes: Axes, x: NDArray[np.float64], shown: Gaussian, label: str) -> None:
     sd = np.sqrt(shown.variance)
     axes.fill_between(
-        x, shown.mean - 2 * sd, shown.mean + 2 * sd, color=drawing.BLUE, alpha=0.25, linewidth=0
+        x, shown.mean - 2 * sd, shown.mean + 2 * sd, color=BLUE, alpha=0.25, linewidth=0
     )
-    axes.plot(x, shown.mean, color=drawing.BLUE, label=label)
+    axes.plot(x, shown.mean, color=BLUE, label=label)
 
 
 def _draw_edges(axes: Axes, x: NDArray[np.float64], shown: Gaussian) -> None:
@@ -275,10 +294,10 @@ def _draw_edges(axes: Axes, x: NDArray[np.float64], shown: Gaussian) -> None:
     axes.plot(
         x,
         shown.mean,
-        color=drawing.VERMILLION,
+        color=VERMILLION,
         linestyle="--",
         linewidth=1.0,
         label="q(u) by stochastic training",
     )
     for edge in (shown.mean - 2 * sd, shown.mean + 2 * sd):
-        axes.plot(x, edge, color=drawing.VERMILLION, linestyle=":", linewidth=0.8)
+        axes.plot(x, edge, color=VERMILLION, linestyle=":", linewidth=0.8)

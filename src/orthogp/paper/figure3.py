@@ -11,26 +11,119 @@ them, and the file says what each of them led to.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import product
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from orthogp.exact.process import ExactObjective
 from orthogp.features import MeanPrior
+from orthogp.features.inducing import covariance_matrix
 from orthogp.features.trig import Trig
+from orthogp.kernels import RBF
 from orthogp.learning.optimise import search
-from orthogp.paper import drawing, figure3_plot
-from orthogp.paper.closed_form import COVARIANCES, Covariance
-from orthogp.paper.figure3_data import INPUTS, KERNEL, NOISE_VARIANCE, draw_data
-from orthogp.paper.learning import CollapsedObjective, Hyperparameters, TracedTrig, traced_family
-from orthogp.paper.runs import Ledger, Row, Value, Write, number
-from orthogp.paper.searches import STARTS, learn_pair
-from orthogp.paper.training import Schedule, train
+from orthogp.paper.hyperparameters import (
+    CollapsedObjective,
+    Hyperparameters,
+    Learned,
+    Schedule,
+    TracedTrig,
+    traced_family,
+    train,
+)
+from orthogp.paper.run import (
+    BLACK,
+    COVARIANCE_COLOURS,
+    MARKERS,
+    PURPLE,
+    VERMILLION,
+    Ledger,
+    Row,
+    Value,
+    Write,
+    add_legend,
+    figure_style,
+    make_panels,
+    number,
+    save_figure,
+    set_title,
+)
+from orthogp.stochastic.bound import StochasticModel
+from orthogp.stochastic.variational import COVARIANCES, Covariance
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+KERNEL = RBF(variance=0.5, lengthscale=0.5)
+NOISE_VARIANCE = 0.01**2
 FAMILIES = ("trig", "hermite")
+#: What searches begin from: ones, the true values, the best of a grid for several scales, the best
+#: with fewer features, and the best of the other kind of covariance.
+STARTS = ("defaults", "truth", "scan", "fewer_features", "other_covariance")
+
+# Variance, lengthscale and noise variance of a search that knows nothing: the defaults of GPflow,
+# in which the paper's experiments were written.
+_DEFAULTS = (1.0, 1.0, 1.0)
+# The grid on which the bound is scanned, and how many of the scales a search begins from.
+_VARIANCES = (0.05, 0.15, 0.5)
+_LENGTHSCALES = (0.5, 0.8)
+_NOISES = np.geomspace(1e-4, 0.3, 7)
+_SCALE_FACTORS = np.geomspace(0.4, 2.5, 9)
+_NUM_SCANNED = 5
+# The accuracy of a search, in nats, up to which bounds are compared.
+_TOLERANCE = 1e-3
+# The smallest gap, in nats, that is drawn: smaller ones are rounding.
+_LEAST_GAP = 1e-2
+_NAMES = {"trig": "Trig", "hermite": "Hermite"}
+_COVARIANCE_MARKERS = {"dense": "o", "diagonal": "s"}
+
+
+# ---------------------------------------------------------------------- rows
+
+
+def bimodal(rng: np.random.Generator, size: int) -> NDArray[np.float64]:
+    """Return draws of two Gaussians of variance 1 (weight 0.7) and 0.5 (weight 0.3).
+
+    Their means are such that the mixture has mean 0 and standard deviation 3.
+    """
+    within = 0.7 * 1.0 + 0.3 * 0.5
+    right = np.sqrt((9 - within) / (0.7 * (3 / 7) ** 2 + 0.3))
+    is_left = rng.random(size) < 0.7
+    noise = rng.standard_normal(size)
+    return np.where(is_left, -3 / 7 * right + noise, right + np.sqrt(0.5) * noise)
+
+
+#: The paper prints U[−√108, √108], whose standard deviation is 6; that of the others is 3.
+INPUTS: dict[str, Callable[[np.random.Generator, int], NDArray[np.float64]]] = {
+    "Gaussian, sd 3": lambda rng, size: rng.normal(0.0, 3.0, size),
+    "uniform, sd 3": lambda rng, size: rng.uniform(-(27**0.5), 27**0.5, size),
+    "uniform, sd 6": lambda rng, size: rng.uniform(-(108**0.5), 108**0.5, size),
+    "bimodal, sd 3": bimodal,
+}
+
+
+class Data(NamedTuple):
+    """Sorted inputs (n,) and targets (n,)."""
+
+    x: NDArray[np.float64]
+    y: NDArray[np.float64]
+
+
+def draw_data(name: str, num_rows: int, seed: int) -> Data:
+    """Return rows whose inputs have one of the distributions."""
+    rng = np.random.default_rng([seed, list(INPUTS).index(name)])
+    x = np.sort(INPUTS[name](rng, num_rows))
+    K = np.asarray(covariance_matrix(KERNEL, x[:, None], x[:, None]))
+    f = np.linalg.cholesky(K + 1e-10 * np.eye(num_rows)) @ rng.standard_normal(num_rows)
+    return Data(x, f + np.sqrt(NOISE_VARIANCE) * rng.standard_normal(num_rows))
+
+
+# ---------------------------------------------------------------------- the experiment
 
 
 class Plan(NamedTuple):
@@ -56,27 +149,34 @@ QUICK = Plan(
 
 def reproduce(out: Path, plan: Plan, write: Write) -> list[Path]:
     """Return the paths of figure 3 and of its bounds."""
-    ledgers = Ledgers.within(out)
-    panels = []
+    ledgers = Ledgers.within(out, write)
+    columns = []
     for name in plan.inputs:
-        x, y = draw_data(name, plan.num_rows, plan.seed)
-        data: dict[str, Value] = {"inputs": name, "num_rows": plan.num_rows, "seed": plan.seed}
-        exact = ledgers.exact.run(data, partial(learn_exact, x, y), write)
+        data = draw_data(name, plan.num_rows, plan.seed)
+        task = _Task(data, {"inputs": name, "num_rows": plan.num_rows, "seed": plan.seed})
+        exact = ledgers.exact.run(task.settings, partial(learn_exact, data))
         limit = number(exact, "log_marginal_likelihood")
         curves = {
-            family: _sweep(ledgers.collapsed, data, family, plan, x, y, limit, write)
+            family: _sweep(ledgers.collapsed, task, family, plan.num_features, limit)
             for family in FAMILIES
         }
         points: dict[Covariance, list[Row]] = {
             covariance: [
-                _train(ledgers.stochastic, data, covariance, count, plan.schedule, x, y, write)
+                _train(ledgers.stochastic, task, covariance, count, plan.schedule)
                 for count in plan.stochastic_features
             ]
             for covariance in COVARIANCES
         }
-        panels.append(figure3_plot.Column(name, limit, curves, points))
-    figure = figure3_plot.draw(panels, plan.num_rows)
-    return [*ledgers.paths, drawing.save(figure, out / "figure3.png")]
+        columns.append(_Column(name, limit, curves, points))
+    figure = _draw(columns, plan.num_rows)
+    return [*ledgers.paths, save_figure(figure, out / "figure3.png")]
+
+
+class _Task(NamedTuple):
+    """Rows, and the settings by which the ledgers know them."""
+
+    data: Data
+    settings: dict[str, Value]
 
 
 class Ledgers(NamedTuple):
@@ -87,7 +187,7 @@ class Ledgers(NamedTuple):
     stochastic: Ledger
 
     @classmethod
-    def within(cls, out: Path) -> Ledgers:
+    def within(cls, out: Path, write: Write) -> Ledgers:
         """Return the files in a directory."""
         data = ["inputs", "num_rows", "seed"]
         learned = ["variance", "lengthscale", "noise_variance", "scale"]
@@ -96,6 +196,7 @@ class Ledgers(NamedTuple):
                 out / "figure3_exact.csv",
                 data,
                 ["log_marginal_likelihood", *learned[:-1], "seconds"],
+                write,
             ),
             Ledger(
                 out / "figure3.csv",
@@ -110,6 +211,7 @@ class Ledgers(NamedTuple):
                     "above_diagonal",
                     "seconds",
                 ],
+                write,
             ),
             Ledger(
                 out / "figure3_stochastic.csv",
@@ -122,6 +224,7 @@ class Ledgers(NamedTuple):
                     *learned,
                     "seconds",
                 ],
+                write,
             ),
         )
 
@@ -131,12 +234,9 @@ class Ledgers(NamedTuple):
         return [self.collapsed.path, self.exact.path, self.stochastic.path]
 
 
-# ---------------------------------------------------------------------- the exact likelihood
-
-
-def learn_exact(x: NDArray[np.float64], y: NDArray[np.float64]) -> dict[str, Value]:
+def learn_exact(data: Data) -> dict[str, Value]:
     """Return the largest log marginal likelihood, and where it is."""
-    objective = ExactObjective(KERNEL, MeanPrior(), x[:, None], y)
+    objective = ExactObjective(KERNEL, MeanPrior(), data.x[:, None], data.y)
     start = np.log([float(KERNEL.variance), float(KERNEL.lengthscale), NOISE_VARIANCE])
     found = search(
         objective.value_and_gradient,
@@ -155,65 +255,37 @@ def learn_exact(x: NDArray[np.float64], y: NDArray[np.float64]) -> dict[str, Val
     }
 
 
-# ---------------------------------------------------------------------- collapsed bounds
-
-
 def _sweep(
-    ledger: Ledger,
-    data: dict[str, Value],
-    family: str,
-    plan: Plan,
-    x: NDArray[np.float64],
-    y: NDArray[np.float64],
-    limit: float,
-    write: Write,
+    ledger: Ledger, task: _Task, family: str, num_features: Sequence[int], limit: float
 ) -> dict[Covariance, list[Row]]:
     """Return the rows of one family for all numbers of features, each learned from the last."""
     rows: dict[Covariance, list[Row]] = {covariance: [] for covariance in COVARIANCES}
-    for count in plan.num_features:
+    x, y = task.data
+    for count in num_features:
         traced = traced_family(family, count, x)
         objectives = [CollapsedObjective(traced, covariance, x, y) for covariance in COVARIANCES]
-        fewer = [own[-1] for own in rows.values() if own]
+        fewer = [found[-1] for found in rows.values() if found]
         settings = [
-            {**data, "family": family, "covariance": covariance, "num_features": count}
+            {**task.settings, "family": family, "covariance": covariance, "num_features": count}
             for covariance in COVARIANCES
         ]
-        pair = ledger.run_together(
-            settings, partial(learn_pair, objectives, x, fewer, limit), write
-        )
+        pair = ledger.run_together(settings, partial(learn_pair, objectives, x, fewer, limit))
         for covariance, row in zip(COVARIANCES, pair, strict=True):
             rows[covariance].append(row)
     return rows
 
 
-# ---------------------------------------------------------------------- stochastic training
-
-
 def _train(
-    ledger: Ledger,
-    data: dict[str, Value],
-    covariance: Covariance,
-    num_features: int,
-    schedule: Schedule,
-    x: NDArray[np.float64],
-    y: NDArray[np.float64],
-    write: Write,
+    ledger: Ledger, task: _Task, covariance: Covariance, num_features: int, schedule: Schedule
 ) -> Row:
     """Return the row of a fit of Trig features by Adam, from the true hyperparameters."""
+    x, y = task.data
     family = TracedTrig.for_inputs(num_features, x)
 
     def compute() -> dict[str, Value]:
         features = Trig(num_features, a=family.first_scale(x), centre=0.0)
-        q, average, error = train(
-            x[:, None],
-            y,
-            features,
-            KERNEL,
-            NOISE_VARIANCE,
-            covariance,
-            ("kernel", "noise", "dilation"),
-            schedule,
-        )
+        model = StochasticModel(features, KERNEL, NOISE_VARIANCE, covariance)
+        q, average, error = train(x[:, None], y, model, schedule)
         kernel = {name: float(value) for name, value in q.kernel.parameters().items()}
         a = float(np.max(np.asarray(q.features.dilation)))
         learned = Hyperparameters(**kernel, noise_variance=q.noise_variance, scale=a)
@@ -225,5 +297,209 @@ def _train(
             **learned._asdict(),
         }
 
-    settings = {**data, "covariance": covariance, "num_features": num_features}
-    return ledger.run({**settings, **schedule._asdict()}, compute, write)
+    settings = {**task.settings, "covariance": covariance, "num_features": num_features}
+    return ledger.run({**settings, **schedule._asdict()}, compute)
+
+
+# ---------------------------------------------------------------------- searches
+
+
+def learn_pair(
+    objectives: Sequence[CollapsedObjective],
+    x: NDArray[np.float64],
+    fewer: Sequence[Row],
+    limit: float,
+) -> list[dict[str, Value]]:
+    """Return the results for a dense and for a diagonal S, each also begun from the other's best.
+
+    Parameters
+    ----------
+    objectives : pair of CollapsedObjective
+        That of a dense S first.
+    x : (n,)
+    fewer : pair of Row, or empty
+        The results with fewer features.
+    limit : float
+        The largest log marginal likelihood, which no bound may exceed.
+    """
+    ends = []
+    for index, objective in enumerate(objectives):
+        starts = _starts(objective, x)
+        if fewer:
+            starts["fewer_features"] = _hyperparameters(fewer[index])
+        by_start = {name: objective.learn(start) for name, start in starts.items()}
+        scanned = [objective.learn(start) for start in _scan(objective, x)]
+        ends.append({**by_start, "scan": max(scanned, key=lambda end: end.value)})
+    best = [_best(by_start).hyperparameters for by_start in ends]
+    for by_start, objective, other in zip(ends, objectives, reversed(best), strict=True):
+        by_start["other_covariance"] = objective.learn(other)
+    floor = _best(ends[1]).value
+    results = []
+    for index, by_start in enumerate(ends):
+        found = _best(by_start)
+        least = number(fewer[index], "elbo") if fewer else -np.inf
+        results.append(
+            {
+                "elbo": found.value,
+                **{f"elbo_from_{name}": float("nan") for name in STARTS},
+                **{f"elbo_from_{name}": end.value for name, end in by_start.items()},
+                **found.hyperparameters._asdict(),
+                "at_limit": found.at_limit,
+                "below_exact": found.value <= limit + _TOLERANCE,
+                "above_fewer_features": found.value >= least - _TOLERANCE,
+                "above_diagonal": found.value >= floor - _TOLERANCE,
+            }
+        )
+    return results
+
+
+def _starts(objective: CollapsedObjective, x: NDArray[np.float64]) -> dict[str, Hyperparameters]:
+    """Return where a search begins that knows of no other."""
+    scale = objective.family.first_scale(x)
+    truth = Hyperparameters(
+        float(KERNEL.variance), float(KERNEL.lengthscale), NOISE_VARIANCE, scale
+    )
+    return {"defaults": Hyperparameters(*_DEFAULTS, scale), "truth": truth}
+
+
+def _hyperparameters(row: Row) -> Hyperparameters:
+    return Hyperparameters(*(number(row, name) for name in Hyperparameters._fields))
+
+
+def _best(ends: Mapping[str, Learned]) -> Learned:
+    return max(ends.values(), key=lambda end: end.value)
+
+
+def _scan(objective: CollapsedObjective, x: NDArray[np.float64]) -> list[Hyperparameters]:
+    """Return the best points of a grid, each of another scale.
+
+    Few features can see all of the spectrum over part of the inputs, or the other way round: the
+    scale is what maxima differ in.
+    """
+    first = objective.family.first_scale(x)
+    best: list[tuple[float, Hyperparameters]] = []
+    for factor in _SCALE_FACTORS:
+        candidates = [
+            Hyperparameters(variance, lengthscale, float(noise), first * float(factor))
+            for variance, lengthscale, noise in product(_VARIANCES, _LENGTHSCALES, _NOISES)
+        ]
+        values = [objective.value(candidate) for candidate in candidates]
+        chosen = int(np.argmax(values))
+        best.append((values[chosen], candidates[chosen]))
+    best.sort(key=lambda pair: pair[0], reverse=True)
+    return [candidate for _, candidate in best[:_NUM_SCANNED]]
+
+
+# ---------------------------------------------------------------------- drawing
+
+
+class _Column(NamedTuple):
+    """The results for one distribution of the inputs.
+
+    Attributes
+    ----------
+    title : str
+    limit : float
+        The largest log marginal likelihood.
+    curves : mapping
+        The rows of collapsed bounds by family and covariance.
+    points : mapping
+        The rows of stochastic fits by covariance.
+    """
+
+    title: str
+    limit: float
+    curves: Mapping[str, Mapping[Covariance, Sequence[Row]]]
+    points: Mapping[Covariance, Sequence[Row]]
+
+
+def _draw(columns: Sequence[_Column], num_rows: int) -> Figure:
+    """Return bounds over the number of features, one column for each distribution of inputs."""
+    families, limits = list(columns[0].curves), _limits(columns)
+    with figure_style():
+        figure, grid = make_panels(
+            len(families) + 1,
+            len(columns),
+            size=(3.2 * len(columns) + 0.6, 2.7 * (len(families) + 1)),
+            sharex=True,
+            sharey="row",
+        )
+        set_title(figure, f"Dense and diagonal covariances of q(u), N = {num_rows}, RBF kernel")
+        for axes_column, column in zip(grid.T, columns, strict=True):
+            for axes, family in zip(axes_column, families):
+                _draw_bounds(axes, column, family)
+                if family == "trig":
+                    _draw_points(axes, column, limits[0])
+                axes.set_title(f"{_NAMES[family]}, inputs: {column.title}")
+            _draw_gaps(axes_column[-1], column)
+            axes_column[-1].set(title="What a diagonal S costs", xlabel="number of features M")
+        for axes in grid[:-1, 0]:
+            axes.set(ylabel="ELBO / nats", ylim=limits)
+        grid[-1, 0].set_ylabel("dense − diagonal / nats")
+        add_legend(figure)
+    return figure
+
+
+def _limits(columns: Sequence[_Column]) -> tuple[float, float]:
+    """Return an axis for all collapsed bounds."""
+    values = [column.limit for column in columns]
+    for column in columns:
+        for curves in column.curves.values():
+            values += [number(row, "elbo") for rows in curves.values() for row in rows]
+    margin = 0.08 * (max(values) - min(values))
+    return min(values) - margin, max(values) + margin
+
+
+def _draw_bounds(axes: Axes, column: _Column, family: str) -> None:
+    axes.axhline(
+        column.limit,
+        color=BLACK,
+        linestyle="-.",
+        linewidth=1.1,
+        label="exact log marginal likelihood",
+    )
+    for covariance in COVARIANCES:
+        rows = column.curves[family][covariance]
+        axes.plot(
+            [number(row, "num_features") for row in rows],
+            [number(row, "elbo") for row in rows],
+            color=COVARIANCE_COLOURS[covariance],
+            linestyle="-" if covariance == "dense" else "--",
+            label=f"{covariance} S, collapsed bound",
+        )
+
+
+def _draw_points(axes: Axes, column: _Column, low: float) -> None:
+    """Draw the stochastic fits, those that end below the axis as triangles at its foot."""
+    for covariance in COVARIANCES:
+        for row in column.points[covariance]:
+            elbo = number(row, "average_elbo")
+            axes.plot(
+                number(row, "num_features"),
+                max(elbo, low),
+                _COVARIANCE_MARKERS[covariance] if elbo > low else "v",
+                color=COVARIANCE_COLOURS[covariance],
+                markersize=6,
+                markeredgecolor="white",
+                markeredgewidth=0.5,
+                clip_on=False,
+                zorder=3,
+                label=f"{covariance} S, stochastic training" + ("" if elbo > low else " (below)"),
+            )
+
+
+def _draw_gaps(axes: Axes, column: _Column) -> None:
+    for index, (family, curves) in enumerate(column.curves.items()):
+        pairs = list(zip(curves["dense"], curves["diagonal"], strict=True))
+        axes.plot(
+            [number(dense, "num_features") for dense, _ in pairs],
+            [
+                max(number(dense, "elbo") - number(diagonal, "elbo"), _LEAST_GAP)
+                for dense, diagonal in pairs
+            ],
+            color=(VERMILLION, PURPLE)[index],
+            marker=MARKERS[index],
+            markersize=4,
+            label=f"{_NAMES[family]}: dense − diagonal",
+        )
+    axes.set_yscale("log")

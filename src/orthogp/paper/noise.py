@@ -2,7 +2,7 @@ r"""How noisy the Monte Carlo bound is: the paper's open question of how T must 
 
 At the collapsed optimum for the rows of figure 2, with the best a for each M, the bound is
 estimated many times from two sets of T frequencies. All rows are in every batch, so that the
-standard deviation is that of the estimator alone. What it must be small against is the slack of the
+standard deviation is due to the estimator alone. It must be small against the slack of the
 bound, log p(y) − ELBO, which says how much there is to gain by more features. From the T at which
 it falls to a hundredth of that, by interpolation for each M, follows the rule
 
@@ -11,40 +11,46 @@ it falls to a hundredth of that, by interpolation for each M, follows the rule
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, get_args
+from typing import TYPE_CHECKING, NamedTuple
 
-import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
 from orthogp.exact.process import ExactPosterior
-from orthogp.features import MeanPrior, SpectralFeatures
-from orthogp.inference.frequency_samples import Sampler
-from orthogp.inference.stochastic import estimate_elbo
-from orthogp.inference.variational import DenseNormal
-from orthogp.kernels import Kernel
-from orthogp.paper import drawing
+from orthogp.features import MeanPrior
+from orthogp.files.writing import write_rows
 from orthogp.paper.closed_form import Approximation
-from orthogp.paper.figure2 import (
-    KERNEL,
-    NOISE_VARIANCE,
-    Data,
-    best_a,
-    collapsed,
-    draw_data,
+from orthogp.paper.figure2 import KERNEL, NOISE_VARIANCE, Data, best_a, collapsed, draw_data
+from orthogp.paper.run import (
+    BLACK,
+    CURVES,
+    GREY,
+    Ledger,
+    Row,
+    Value,
+    Write,
+    add_legend,
+    draw_points,
+    figure_style,
+    make_panels,
+    number,
+    power_law,
+    save_figure,
+    set_log_ticks,
+    set_title,
 )
-from orthogp.paper.runs import Ledger, Row, Value, Write, number
-from orthogp.precision import AnyArray, in_double
-from orthogp.tables import write_rows
+from orthogp.stochastic.bound import StochasticModel
+from orthogp.stochastic.frequencies import SAMPLERS, Sampler
+from orthogp.stochastic.training import Batch
+from orthogp.stochastic.variational import DenseNormal
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-SAMPLERS: tuple[Sampler, ...] = get_args(Sampler)
 #: The standard deviation that the rule asks for, relative to the slack of the bound.
 TARGET = 0.01
 
@@ -69,6 +75,7 @@ def reproduce(out: Path, plan: Plan, write: Write) -> list[Path]:
         out / "noise.csv",
         ["sampler", "num_features", "num_samples", "repeats", "seed"],
         ["a", "elbo", "slack", "mean", "standard_deviation", "standard_errors_off", "seconds"],
+        write,
     )
     data = draw_data()
     limit = ExactPosterior(KERNEL, NOISE_VARIANCE, MeanPrior(), *data).log_marginal_likelihood
@@ -77,102 +84,63 @@ def reproduce(out: Path, plan: Plan, write: Write) -> list[Path]:
         q = collapsed(data, count, best_a(data, count, "dense"), "dense")
         for sampler in SAMPLERS:
             curves[sampler, count] = [
-                _measure(ledger, q, data, limit, sampler, num_samples, plan, write)
-                for num_samples in dict.fromkeys(round(ratio * count) for ratio in plan.ratios)
-                # Independent samples cost O(N T²), and many of them teach nothing new.
-                if sampler == "stratified" or num_samples <= plan.most_independent
+                ledger.run(
+                    {"num_features": count, **draws._asdict()},
+                    partial(_measure, q, data, limit, draws),
+                )
+                for draws in _draws(sampler, count, plan)
             ]
     rule = fit_rule(curves)
     path = out / "noise_rule.csv"
     write_rows(path, ["num_features", "num_samples"], rule.points)
     write(f"noise: {rule}")
-    return [ledger.path, path, drawing.save(_draw(curves, rule), out / "noise.png")]
+    return [ledger.path, path, save_figure(_draw(curves, rule), out / "noise.png")]
 
 
-def _measure(
-    ledger: Ledger,
-    q: Approximation,
-    data: Data,
-    limit: float,
-    sampler: Sampler,
-    num_samples: int,
-    plan: Plan,
-    write: Write,
-) -> Row:
-    """Return the row of repeated estimates with one number of samples."""
+def _draws(sampler: Sampler, num_features: int, plan: Plan) -> list[Draws]:
+    """Return the draws for each T, without those that teach nothing new."""
+    counts = dict.fromkeys(round(ratio * num_features) for ratio in plan.ratios)
+    return [
+        Draws(sampler, count, plan.repeats, plan.seed)
+        for count in counts
+        # Independent samples cost O(N T²).
+        if sampler == "stratified" or count <= plan.most_independent
+    ]
 
-    def compute() -> dict[str, Value]:
-        values = estimates(q, data, sampler, num_samples, plan.repeats, plan.seed)
-        elbo, deviation = q.elbo(*data), float(np.std(values, ddof=1))
-        error = deviation / np.sqrt(len(values))
-        return {
-            "a": float(np.max(np.asarray(q.features.dilation))),
-            "elbo": elbo,
-            "slack": limit - elbo,
-            "mean": float(np.mean(values)),
-            "standard_deviation": deviation,
-            "standard_errors_off": float((np.mean(values) - elbo) / error),
-        }
 
-    settings: dict[str, Value] = {
-        "sampler": sampler,
-        "num_features": len(q.mean),
-        "num_samples": num_samples,
-        "repeats": plan.repeats,
-        "seed": plan.seed,
+class Draws(NamedTuple):
+    """How the bound is estimated: T frequencies in each set, again and again."""
+
+    sampler: Sampler
+    num_samples: int
+    repeats: int
+    seed: int
+
+
+def _measure(q: Approximation, data: Data, limit: float, draws: Draws) -> dict[str, Value]:
+    """Return how repeated estimates vary around the bound of a dense q(u)."""
+    values = estimates(q, data, draws)
+    elbo, deviation = q.elbo(*data), float(np.std(values, ddof=1))
+    error = deviation / np.sqrt(len(values))
+    return {
+        "a": float(np.max(np.asarray(q.features.dilation))),
+        "elbo": elbo,
+        "slack": limit - elbo,
+        "mean": float(np.mean(values)),
+        "standard_deviation": deviation,
+        "standard_errors_off": float((np.mean(values) - elbo) / error),
     }
-    return ledger.run(settings, compute, write)
 
 
-def estimates(
-    q: Approximation, data: Data, sampler: Sampler, num_samples: int, repeats: int, seed: int
-) -> NDArray[np.float64]:
+def estimates(q: Approximation, data: Data, draws: Draws) -> NDArray[np.float64]:
     """Return independent estimates of the bound of a dense q(u), (repeats,)."""
-    lower, upper = data.X.min(axis=0), data.X.max(axis=0)
-    return np.asarray(
-        _estimates(
-            q.features.placed(q.kernel, lower, upper),
-            q.kernel,
-            np.asarray(q.noise_variance),
-            DenseNormal.of(q.mean, q.covariance),
-            data,
-            seed,
-            num_samples,
-            repeats,
-            sampler,
-        )
-    )
-
-
-@in_double
-@eqx.filter_jit
-def _estimates(
-    features: SpectralFeatures,
-    kernel: Kernel,
-    noise_variance: NDArray,
-    q: DenseNormal,
-    data: Data,
-    seed: int,
-    num_samples: int,
-    repeats: int,
-    sampler: Sampler,
-) -> AnyArray:
-    def estimate(key: jax.Array) -> AnyArray:
-        return estimate_elbo(
-            features,
-            kernel,
-            jnp.asarray(noise_variance),
-            q,
-            *data,
-            key,
-            num_samples=num_samples,
-            num_rows=len(data.y),
-            sampler=sampler,
-        )
-
+    model = StochasticModel(q.features, q.kernel, q.noise_variance, sampler=draws.sampler)
+    model = model.placed(data.X)
+    parameters = model.start(DenseNormal.of(q.mean, q.covariance))
     # Other draws for each T: else all would be off by chance in the same way.
-    key = jax.random.fold_in(jax.random.key(seed), num_samples)
-    return jax.lax.map(estimate, jax.random.split(key, repeats))
+    key = jax.random.fold_in(jax.random.key(draws.seed), draws.num_samples)
+    keys = jax.random.split(key, draws.repeats)
+    return model.estimates(parameters, Batch(*data), keys, draws.num_samples)
 
 
 # ---------------------------------------------------------------------- the rule
@@ -210,7 +178,7 @@ def fit_rule(curves: Curves) -> Rule:
         points.append((count, float(np.exp(needed))))
     if len(points) < 2:
         return Rule(points, float("nan"), float("nan"))
-    exponent, factor = drawing.power_law(*zip(*points, strict=True))
+    exponent, factor = power_law(*zip(*points, strict=True))
     return Rule(points, factor, exponent)
 
 
@@ -219,14 +187,14 @@ def fit_rule(curves: Curves) -> Rule:
 
 def _draw(curves: Curves, rule: Rule) -> Figure:
     counts = list(dict.fromkeys(count for _, count in curves))
-    with drawing.style():
-        figure, grid = drawing.panels(1, 3, size=(13.0, 4.0))
-        drawing.set_title(figure, "Noise of the Monte Carlo ELBO at its optimum, rows of figure 2")
+    with figure_style():
+        figure, grid = make_panels(1, 3, size=(13.0, 4.0))
+        set_title(figure, "Noise of the Monte Carlo ELBO at its optimum, rows of figure 2")
         absolute, relative, needed = grid[0]
         for index, count in enumerate(counts):
             _draw_deviations(absolute, curves, count, index)
             rows = curves["stratified", count]
-            drawing.draw_points(
+            draw_points(
                 relative,
                 [number(row, "num_samples") / count for row in rows],
                 [number(row, "standard_deviation") / number(row, "slack") for row in rows],
@@ -240,16 +208,16 @@ def _draw(curves: Curves, rule: Rule) -> Figure:
             xscale="log",
             yscale="log",
         )
-        relative.axhline(TARGET, color=drawing.GREY, linestyle="--", linewidth=1.0)
+        relative.axhline(TARGET, color=GREY, linestyle="--", linewidth=1.0)
         relative.set(
             title="Relative to the slack, log p(y) − ELBO; stratified",
             xlabel="T / M",
             ylabel="standard deviation / slack",
             yscale="log",
         )
-        drawing.set_log_ticks(relative, [1, 2, 4, 8])
+        set_log_ticks(relative, [1, 2, 4, 8])
         _draw_rule(needed, rule)
-        drawing.add_legend(figure)
+        add_legend(figure)
     return figure
 
 
@@ -259,7 +227,7 @@ def _draw_deviations(axes: Axes, curves: Curves, count: int, index: int) -> None
         axes.plot(
             [number(row, "num_samples") for row in rows],
             [number(row, "standard_deviation") for row in rows],
-            color=drawing.CURVES[index % len(drawing.CURVES)],
+            color=CURVES[index % len(CURVES)],
             linestyle="-" if sampler == "stratified" else ":",
         )
 
@@ -267,8 +235,8 @@ def _draw_deviations(axes: Axes, curves: Curves, count: int, index: int) -> None
 def _draw_rule(axes: Axes, rule: Rule) -> None:
     if rule.points:
         counts, needed = map(np.array, zip(*rule.points, strict=True))
-        axes.plot(counts, needed, "o", color=drawing.BLACK)
-        axes.plot(counts, rule.factor * counts**rule.exponent, color=drawing.BLACK)
+        axes.plot(counts, needed, "o", color=BLACK)
+        axes.plot(counts, rule.factor * counts**rule.exponent, color=BLACK)
     axes.set(
         title=f"T for {TARGET:.0%} of the slack: {rule.factor:.2g} M^{rule.exponent:.2g}",
         xlabel="number of features M",

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from orthogp.files.times import TimeScale
 from orthogp.inference import Domain
-from orthogp.tables.times import TimeScale
 
 #: Between the unit and the origin of an input that is a time.
 SINCE = " since "

@@ -205,7 +205,7 @@ class FourierStatistics(StoredStatistics):
         **settings
             Settings of `from_data`; one thread for each chunk unless `num_threads` says more.
         """
-        from orthogp.statistics.distributed import sum_collection
+        from orthogp.files.cluster import sum_collection
 
         return sum_collection(
             partial(cls.from_data, **{"num_threads": 1, **settings}),

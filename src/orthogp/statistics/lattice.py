@@ -11,6 +11,25 @@ from numpy.typing import ArrayLike, NDArray
 from orthogp.errors import InputError
 
 MAX_DIMS = 3
+# The default period for each number of input columns, in extents of the data: long periods hold
+# long lengthscales.
+_PERIODS = {1: 16.0, 2: 8.0, 3: 4.0}
+# The default largest index for each number of input columns: large indices hold rough functions.
+_EXTENTS = {1: 2**16, 2: 256, 3: 24}
+# The same for small data.
+_SMALL_EXTENTS = {1: 2**16, 2: 128, 3: 20}
+# The number of rows below which data are small.
+_SMALL_DATA = 20_000
+
+
+def default_period(width: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the period of the lattice for data of a width, (d,)."""
+    return _PERIODS[len(width)] * width
+
+
+def default_extent(num_dims: int, num_rows: float) -> int:
+    """Return the largest index of the lattice for that many columns and rows."""
+    return (_SMALL_EXTENTS if num_rows < _SMALL_DATA else _EXTENTS)[num_dims]
 
 
 @dataclass(frozen=True, eq=False)

@@ -22,13 +22,13 @@ from orthogp.fields.posterior import IterativePosterior
 from orthogp.inference import Certificate
 from orthogp.inference.components import AdditivePosterior
 from orthogp.inference.posterior import Posterior
-from orthogp.inference.training_state import Progress
 from orthogp.kernels.sphere import Embedding
 from orthogp.learning.problem import Start
 from orthogp.learning.sketch import Units
 from orthogp.neighbours.posterior import NeighbourPosterior
 from orthogp.report.diagnostic_results import Diagnostics
 from orthogp.statistics.nufft import available_threads
+from orthogp.stochastic.training import Progress
 from orthogp.storage.container import File, read_file, write_file
 from orthogp.storage.decoding import decoding
 from orthogp.storage.kernels import kernel_content, kernel_from

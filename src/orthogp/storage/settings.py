@@ -11,8 +11,8 @@ import numpy as np
 
 from orthogp.errors import FileError
 from orthogp.features import Features
-from orthogp.inference.training_state import TrainingSettings
 from orthogp.kernels import Kernel, resolve_kernel
+from orthogp.stochastic.training import TrainingSettings
 from orthogp.storage.features import features_content, features_from
 from orthogp.storage.kernels import kernel_content, kernel_from
 from orthogp.storage.record import Record

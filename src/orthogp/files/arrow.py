@@ -1,0 +1,267 @@
+"""Parquet files, and text at speed: the only file that imports pyarrow."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, BinaryIO, Literal, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pacsv
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from orthogp.errors import InputError
+from orthogp.files.columns import MISSING, Block, Piece, Reading, Tally, complete_rows, find_column
+from orthogp.files.times import TimeScale
+from orthogp.inference import Domain
+
+# The number of rows that are decoded at once.
+_BLOCK_ROWS = 2**17
+_NULLS = sorted({form(word) for word in (*MISSING, "nan") for form in (str, str.upper, str.title)})
+_UNITS = {"s": 10**6, "ms": 10**3, "us": 1}
+
+
+class ParquetHeader(NamedTuple):
+    """What a Parquet file says of itself.
+
+    Attributes
+    ----------
+    schema : pyarrow.Schema
+    group_rows : tuple of int
+        The rows of each row group.
+    """
+
+    schema: Any
+    group_rows: tuple[int, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The columns."""
+        return tuple(self.schema.names)
+
+
+def parquet_header(path: str, label: str) -> ParquetHeader:
+    """Return what a Parquet file says of itself."""
+    with _opened(path, label) as file:
+        meta = file.metadata
+        rows = tuple(meta.row_group(g).num_rows for g in range(meta.num_row_groups))
+        return ParquetHeader(file.schema_arrow, rows)
+
+
+def parquet_kind(header: ParquetHeader, label: str, name: str) -> Literal["number", "time"]:
+    """Return what a column holds; refuse one that holds neither."""
+    kind = header.schema.field(find_column(label, header.names, name)).type
+    types = pa.types
+    if types.is_timestamp(kind) or types.is_date(kind):
+        return "time"
+    if (
+        types.is_integer(kind)
+        or types.is_floating(kind)
+        or types.is_decimal(kind)
+        or types.is_boolean(kind)
+    ):
+        return "number"
+    raise InputError(
+        f"Column {name!r} of {label} holds {kind}, but must hold numbers or date-times: choose "
+        "other columns, or write categories as whole numbers (for a Categorical kernel in Python)."
+    )
+
+
+def parquet_extent(path: str, label: str, names: Sequence[str]) -> Domain | None:
+    """Return the box around columns by the file's own statistics.
+
+    Date-times are in microseconds since 1970. `None` if the file does not say.
+    """
+    with _opened(path, label) as file:
+        meta = file.metadata
+        kinds = [file.schema_arrow.field(name).type for name in names]
+        positions = {meta.schema.column(i).path: i for i in range(meta.num_columns)}
+        lower, upper = np.full(len(names), np.inf), np.full(len(names), -np.inf)
+        for group in range(meta.num_row_groups):
+            if meta.row_group(group).num_rows == 0:
+                continue
+            for j, (name, kind) in enumerate(zip(names, kinds)):
+                found = meta.row_group(group).column(positions[name]).statistics
+                if found is None or not found.has_min_max or _unstated(kind):
+                    return None
+                low, high = _stated_extent(found, meta.schema.column(positions[name]), kind)
+                lower[j], upper[j] = min(lower[j], low), max(upper[j], high)
+    return Domain(lower, upper) if np.all(np.isfinite([lower, upper])) else None
+
+
+def parquet_blocks(piece: Piece, reading: Reading) -> Iterator[Block]:
+    """Yield the rows of some row groups of a Parquet file."""
+    with _opened(piece.path, piece.label) as file:
+        meta = file.metadata
+        for name in reading.names:
+            find_column(piece.label, file.schema_arrow.names, name)
+        for group in range(piece.begin, piece.end):
+            total = meta.row_group(group).num_rows
+            start = sum(meta.row_group(g).num_rows for g in range(group))
+            at = piece.skip if group == piece.begin else 0
+            skip = at
+            try:
+                for batch in file.iter_batches(_BLOCK_ROWS, [group], columns=list(reading.names)):
+                    if skip >= batch.num_rows:
+                        skip -= batch.num_rows
+                        continue
+                    columns, tally = _columns(batch.slice(skip), reading, piece.label, start + at)
+                    at, skip = at + batch.num_rows - skip, 0
+                    yield Block(columns, tally, piece._replace(begin=group, skip=at))
+                if at != total:
+                    raise pa.ArrowInvalid(f"{at} of {total} rows found")
+            except (pa.ArrowException, OSError) as error:
+                if not reading.skip_bad:
+                    raise InputError(
+                        f"Row group {group} of {piece.label} (rows {start + 1} to {start + total}) "
+                        f"cannot be read: {_first_line(error)}; restore the file, or skip such "
+                        "rows (--skip-bad)."
+                    ) from error
+                where = f"row group {group} of {piece.label}"
+                empty = np.empty((len(reading.names), 0))
+                rest = piece._replace(begin=group + 1, skip=0)
+                yield Block(empty, Tally(bad=total - at, first_bad=where), rest)
+
+
+def parse_lines(
+    body: bytes,
+    *,
+    num_columns: int,
+    delimiter: str,
+    used: Sequence[int],
+    scales: Sequence[TimeScale | None],
+    zoned: Sequence[bool],
+) -> NDArray[np.float64] | None:
+    """Return columns of text lines as numbers, (k, n), or `None` if a row or a cell is odd."""
+    names = [str(i) for i in range(num_columns)]
+    types = {
+        str(j): pa.float64() if scale is None else pa.timestamp("us", "UTC" if zone else None)
+        for j, scale, zone in zip(used, scales, zoned)
+    }
+    try:
+        table = pacsv.read_csv(
+            pa.BufferReader(body),
+            read_options=pacsv.ReadOptions(column_names=names, block_size=len(body) + 1),
+            parse_options=pacsv.ParseOptions(delimiter=delimiter, newlines_in_values=b'"' in body),
+            convert_options=pacsv.ConvertOptions(
+                column_types=types,
+                include_columns=[str(j) for j in used],
+                null_values=_NULLS,
+            ),
+        )
+    except (pa.ArrowException, OSError):
+        return None
+    columns = np.empty((len(used), table.num_rows))
+    for j, scale in enumerate(scales):
+        columns[j] = _numbers(table.column(j).combine_chunks(), scale)
+    return columns
+
+
+class ParquetWriter:
+    """Writes columns, some rows at a time, as a Parquet file."""
+
+    def __init__(self, stream: BinaryIO, names: Sequence[str]) -> None:
+        self._stream, self._names = stream, list(names)
+        self._writer: pq.ParquetWriter | None = None
+
+    def write(self, columns: Sequence[NDArray]) -> None:
+        """Write rows; NaN and not-a-time become null."""
+        batch = pa.record_batch([pa.array(c, from_pandas=True) for c in columns], self._names)
+        if self._writer is None:
+            self._writer = pq.ParquetWriter(self._stream, batch.schema)
+        self._writer.write_batch(batch)
+
+    def close(self) -> None:
+        """End the file."""
+        if self._writer is None:
+            # A table of no rows has columns all the same.
+            self.write([np.empty(0)] * len(self._names))
+        if self._writer is not None:
+            self._writer.close()
+
+
+# ---------------------------------------------------------------------- columns
+
+
+def _columns(
+    batch: Any, reading: Reading, label: str, start: int
+) -> tuple[NDArray[np.float64], Tally]:
+    """Return the columns of a record batch whose first row follows `start` others."""
+    columns = np.empty((len(reading.names), batch.num_rows))
+    for j, (name, scale) in enumerate(zip(reading.names, reading.scales)):
+        columns[j] = _numbers(batch.column(name), scale)
+    bad, first_bad = 0, None
+    with np.errstate(invalid="ignore", over="ignore"):
+        suspicious = ~np.isfinite(columns.sum(axis=1))
+    if suspicious.any() and (infinite := np.isinf(columns)).any():
+        j, i = np.argwhere(infinite)[0]
+        where = f"row {start + i + 1} of {label}"
+        if not reading.skip_bad:
+            raise InputError(
+                f"Column {reading.names[j]!r} must hold finite numbers, got {columns[j, i]} in "
+                f"{where}: correct it, or skip such rows (--skip-bad)."
+            )
+        rows = infinite.any(axis=0)
+        bad, first_bad, columns = int(rows.sum()), where, columns[:, ~rows]
+    return complete_rows(columns, reading, bad, first_bad)
+
+
+def _numbers(array: Any, scale: TimeScale | None) -> NDArray[np.float64]:
+    """Return an arrow array as numbers, with NaN for null."""
+    if scale is None:
+        return array.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+    if pa.types.is_date(array.type):
+        array = array.cast(pa.timestamp("ms"))
+    unit = array.type.unit
+    count = array.cast(pa.int64()).fill_null(0).to_numpy()
+    # Whole numbers until the origin is taken off: no digit is lost.
+    if unit == "ns":
+        numbers = (count - scale.origin_microseconds * 1000) / (scale.unit_microseconds * 1000)
+    else:
+        since = count - scale.origin_microseconds // _UNITS[unit]
+        numbers = since * float(_UNITS[unit]) / scale.unit_microseconds
+    if array.null_count:
+        numbers[array.is_null().to_numpy(zero_copy_only=False)] = np.nan
+    return numbers
+
+
+def _unstated(kind: Any) -> bool:
+    """Return whether statistics of a type are not numbers."""
+    return pa.types.is_decimal(kind) or pa.types.is_float16(kind)
+
+
+def _stated_extent(found: Any, column: Any, kind: Any) -> tuple[float, float]:
+    """Return a row group's least and largest value; date-times in microseconds since 1970."""
+    if pa.types.is_date(kind):
+        return float(found.min_raw) * 86400e6, float(found.max_raw) * 86400e6
+    if pa.types.is_timestamp(kind):
+        # The unit in the file is not always that of the column.
+        unit = json.loads(column.logical_type.to_json())["timeUnit"]
+        length = {"milliseconds": 1e3, "microseconds": 1.0, "nanoseconds": 1e-3}[unit]
+        return found.min_raw * length, found.max_raw * length
+    return float(found.min), float(found.max)
+
+
+# ---------------------------------------------------------------------- files
+
+
+@contextmanager
+def _opened(path: str, label: str) -> Iterator[Any]:
+    try:
+        file = pq.ParquetFile(path, page_checksum_verification=True)
+    except FileNotFoundError as error:
+        raise InputError(f"There is no file {label}: check its name.") from error
+    except pa.ArrowInvalid as error:
+        raise InputError(f"{label} is damaged or no Parquet file: {_first_line(error)}.") from error
+    except OSError as error:
+        reason = error.strerror or _first_line(error)
+        raise InputError(f"{label} cannot be read: {reason}.") from error
+    with file:
+        yield file
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).split("\n")[0].rstrip(". ")

@@ -1,0 +1,458 @@
+"""Rows from files: found, opened, scanned, and read in bounded blocks in a definite order."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from glob import glob, has_magic
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from orthogp.errors import InputError
+from orthogp.files.columns import (
+    Block,
+    Piece,
+    Reading,
+    Tally,
+    choose_inputs,
+    find_column,
+    listed,
+    require_arrow,
+)
+from orthogp.files.text import column_kind, read_header, text_blocks
+from orthogp.files.times import SINCE_1970, TimeScale
+from orthogp.files.writing import PARQUET_ENDINGS, STANDARD
+from orthogp.inference import Domain
+from orthogp.learning.sketch import Rows
+
+_TEXT_ENDINGS = (".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz", ".txt.gz")
+_PARQUET_MARK = b"PAR1"
+_STANDARD_INPUT = "standard input"
+# The ratio of the size of text to its size when compressed, roughly.
+_COMPRESSION = 4.0
+
+#: Called with the number of rows met since the last call.
+Advance = Callable[[int], object]
+
+
+@dataclass(frozen=True)
+class RowSource:
+    """Rows of one or many files.
+
+    Attributes
+    ----------
+    pieces : tuple of Piece
+        Units of work, in the order of reading: row groups, and whole text files.
+    reading : Reading
+        The columns.
+    num_rows : int
+        The number of rows: exact for Parquet, estimated from the lengths of lines for text.
+    exact : bool
+        Whether that number is exact.
+    description : str
+        The files in a few words.
+    """
+
+    pieces: tuple[Piece, ...]
+    reading: Reading
+    num_rows: int
+    exact: bool
+    description: str
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The files."""
+        return tuple(dict.fromkeys(piece.path for piece in self.pieces))
+
+    @property
+    def num_bytes(self) -> int:
+        """The memory that all rows take, as double precision."""
+        return 8 * self.num_rows * len(self.reading.names)
+
+    def with_times(self, times: Sequence[TimeScale | None]) -> RowSource:
+        """Return the source with its date-times on these scales."""
+        for name, have, want in zip(self.reading.inputs, self.reading.times, times, strict=True):
+            if (have is None) != (want is None):
+                held = "numbers" if have is None else "date-times"
+                other = "numbers" if want is None else "date-times"
+                raise InputError(
+                    f"Column {name!r} of {self.description} holds {held}, but must hold {other}."
+                )
+        return replace(self, reading=replace(self.reading, times=tuple(times)))
+
+    def blocks(self, index: int = 0, rest: Piece | None = None) -> Iterator[tuple[int, Block]]:
+        """Yield blocks of rows with the index of their piece.
+
+        Parameters
+        ----------
+        index, rest
+            Where to go on: the piece, and the part of it that is left.
+        """
+        for i in range(index, len(self.pieces)):
+            piece = rest if rest is not None and i == index else self.pieces[i]
+            for block in read_piece(piece, self.reading):
+                yield i, block
+
+    def extent(self, advance: Advance = int) -> Domain:
+        """Return the box around all inputs.
+
+        By the statistics of Parquet files, else by reading the input columns. Values of rows that
+        lack another one count.
+        """
+        return self.stated_extent() or self.checked_extent([self.scanned_extent(advance)])
+
+    def scanned_extent(self, advance: Advance = int) -> Domain | None:
+        """Return the box around the inputs as they are read, `None` if no row has all of them."""
+        inputs = replace(self, reading=self.reading.only_inputs())
+        dims = len(self.reading.inputs)
+        lower, upper = np.full(dims, np.inf), np.full(dims, -np.inf)
+        for _, block in inputs.blocks():
+            if block.columns.shape[1]:
+                lower = np.minimum(lower, block.columns.min(axis=1))
+                upper = np.maximum(upper, block.columns.max(axis=1))
+            advance(block.tally.met)
+        return Domain(lower, upper) if np.all(lower <= upper) else None
+
+    def checked_extent(self, boxes: Sequence[Domain | None]) -> Domain:
+        """Return the box around the boxes of parts; raise `InputError` if there is none."""
+        known = [box for box in boxes if box is not None]
+        if not known:
+            raise InputError(
+                f"{self.description} has no row with a number in each of "
+                f"{listed(self.reading.inputs)}."
+            )
+        lower, upper = np.array(known).swapaxes(0, 1)
+        return Domain(lower.min(axis=0), upper.max(axis=0))
+
+    def stated_extent(self) -> Domain | None:
+        """Return the box around all inputs by the statistics of Parquet files, if all have them."""
+        if any(piece.kind != "parquet" for piece in self.pieces):
+            return None
+        from orthogp.files.arrow import parquet_extent
+
+        labels = {piece.path: piece.label for piece in self.pieces}
+        boxes = []
+        for path, label in labels.items():
+            box = parquet_extent(path, label, self.reading.inputs)
+            if box is None:
+                return None
+            boxes.append(box)
+        lower, upper = self.checked_extent(boxes)
+        for j, scale in enumerate(self.reading.times):
+            if scale is not None:
+                lower[j], upper[j] = scale.rescaled(np.array([lower[j], upper[j]]), SINCE_1970)
+        return Domain(lower, upper)
+
+    def scaled(self) -> RowSource:
+        """Return the source with units chosen for its date-times; units chosen before stay."""
+        if SINCE_1970 not in self.reading.times:
+            return self
+        return self.scaled_for(self.extent())[0]
+
+    def scaled_for(self, extent: Domain) -> tuple[RowSource, Domain]:
+        """Return the source with units that suit its extent, and the extent in these units."""
+        lower, upper = (edge.copy() for edge in extent)
+        times = list(self.reading.times)
+        for j, scale in enumerate(times):
+            if scale == SINCE_1970:
+                times[j] = unit = TimeScale.spanning(lower[j], upper[j])
+                lower[j], upper[j] = unit.rescaled(np.array([lower[j], upper[j]]), SINCE_1970)
+        return self.with_times(times), Domain(lower, upper)
+
+    def read(self, advance: Advance = int) -> tuple[Rows, Tally]:
+        """Return all rows at once, and their tally."""
+        parts, tally = [], Tally()
+        for _, block in self.blocks():
+            parts.append(block.columns)
+            tally = tally.plus(block.tally)
+            advance(block.tally.met)
+        if not tally.used:
+            raise InputError(
+                f"{self.description} has no row with a number in each of "
+                f"{listed(self.reading.names)}."
+            )
+        columns = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
+        return as_rows(columns, self.reading), tally
+
+
+def as_rows(columns: NDArray[np.float64], reading: Reading) -> Rows:
+    """Return columns (k, n) as inputs, targets and weights, without copying them."""
+    d, p = len(reading.inputs), len(reading.targets)
+    weights = None if reading.weights is None else columns[d + p]
+    return Rows(columns[:d].T, columns[d : d + p].T, weights, one_target=p == 1)
+
+
+def read_piece(piece: Piece, reading: Reading) -> Iterator[Block]:
+    """Yield the rows of one piece; it needs nothing but its arguments, in any process."""
+    check_unchanged(piece)
+    try:
+        if piece.kind == "text":
+            yield from text_blocks(piece, reading)
+        else:
+            from orthogp.files.arrow import parquet_blocks
+
+            yield from parquet_blocks(piece, reading)
+    except InputError:
+        # A file that was written to meanwhile is the first thing to say.
+        check_unchanged(piece)
+        raise
+    check_unchanged(piece)
+
+
+def check_unchanged(piece: Piece) -> None:
+    """Raise `InputError` if a file is not what it was when it was opened."""
+    if _stamp(piece.path, piece.label) != (piece.size, piece.modified):
+        raise InputError(
+            f"{piece.label} must stay as it is while it is read, but it has changed since it was "
+            "opened: run again when nothing writes to it."
+        )
+
+
+# ---------------------------------------------------------------------- opening
+
+
+def open_source(
+    data: Sequence[str],
+    targets: Sequence[str] = (),
+    inputs: Sequence[str] | None = None,
+    *,
+    weights: str | None = None,
+    times: Sequence[TimeScale | None] | None = None,
+    skip_bad: bool = False,
+    keep_missing: bool = False,
+) -> RowSource:
+    """Return the rows of files, folders and patterns.
+
+    The columns of every file are checked; no row is read yet.
+
+    Parameters
+    ----------
+    data : sequence of str
+        Files, folders (all tables below them), patterns such as "data/*.parquet".
+    targets : sequence of str
+        The columns of y.
+    inputs : sequence of str, optional
+        The columns of X; all others if those are at most three.
+    weights : str, optional
+        The column of weights.
+    times : sequence of TimeScale or None, optional
+        Scales for the date-times of each input; `RowSource.scaled` chooses them otherwise.
+    skip_bad, keep_missing : bool
+        See `Reading`.
+    """
+    files = find_files(data)
+    pieces: list[Piece] = []
+    num_rows, exact = 0.0, True
+    kinds: tuple[str, ...] = ()
+    first: str | None = None
+    for path, label in files:
+        opened = _open_file(path, label)
+        if first is None:
+            inputs = choose_inputs(label, opened.names, targets, inputs, weights)
+        assert inputs is not None
+        names = [*inputs, *targets, *([] if weights is None else [weights])]
+        for name in names:
+            if first is not None and name not in opened.names:
+                raise InputError(
+                    f"{label} has no column {name!r}, which {first} has; its columns are "
+                    f"{listed(opened.names)}."
+                )
+            find_column(label, opened.names, name)
+        found = tuple(opened.kind(name) for name in names)
+        if first is None:
+            first, kinds = label, found
+        _check_kinds(label, first, names, found, kinds, len(inputs))
+        pieces += opened.pieces
+        num_rows, exact = num_rows + opened.num_rows, exact and opened.exact
+    assert inputs is not None
+    unscaled = tuple(SINCE_1970 if kind == "time" else None for kind in kinds[: len(inputs)])
+    reading = Reading(tuple(inputs), tuple(targets), weights, unscaled, skip_bad, keep_missing)
+    labels = [label for _, label in files]
+    description = labels[0]
+    if len(labels) > 1:
+        description = f"{len(labels)} files from {labels[0]} to {labels[-1]}"
+    source = RowSource(tuple(pieces), reading, round(num_rows), exact, description)
+    return source if times is None else source.with_times(times)
+
+
+class _Opened(NamedTuple):
+    names: tuple[str, ...]
+    kind: Callable[[str], Literal["number", "time"]]
+    pieces: list[Piece]
+    num_rows: float
+    exact: bool
+
+
+def _open_file(path: str, label: str) -> _Opened:
+    size, modified = _stamp(path, label)
+    if not _is_parquet(path):
+        header = read_header(path, label)
+        length = size * (_COMPRESSION if path.endswith(".gz") else 1.0)
+        rows = max(length - header.size, 0.0) / max(header.line_bytes, 1.0)
+        piece = Piece(path, label, "text", size, modified, header.size, -1, line=1)
+        return _Opened(
+            header.names, lambda name: column_kind(header, label, name), [piece], rows, False
+        )
+    require_arrow(f"Reading {label}")
+    from orthogp.files.arrow import parquet_header, parquet_kind
+
+    parquet = parquet_header(path, label)
+    return _Opened(
+        parquet.names,
+        lambda name: parquet_kind(parquet, label, name),
+        [
+            Piece(path, label, "parquet", size, modified, group, group + 1)
+            for group in range(len(parquet.group_rows))
+        ],
+        sum(parquet.group_rows),
+        True,
+    )
+
+
+def _stamp(path: str, label: str) -> tuple[int, int]:
+    """Return the size of a file and its time of change, in microseconds."""
+    try:
+        found = os.stat(path)
+    except FileNotFoundError as error:
+        raise InputError(f"There is no file {label}: check its name.") from error
+    except OSError as error:
+        raise InputError(f"{label} cannot be read: {error.strerror or error}.") from error
+    return found.st_size, found.st_mtime_ns // 1000
+
+
+def _check_kinds(
+    label: str,
+    first: str,
+    names: list[str],
+    kinds: tuple[str, ...],
+    expected: tuple[str, ...],
+    num_inputs: int,
+) -> None:
+    words = {"number": "numbers", "time": "date-times"}
+    for j, (name, kind, want) in enumerate(zip(names, kinds, expected)):
+        if j >= num_inputs and kind == "time":
+            raise InputError(
+                f"Column {name!r} of {label} holds date-times, but only inputs may: targets and "
+                "weights must be numbers."
+            )
+        if kind != want:
+            raise InputError(
+                f"Column {name!r} holds {words[kind]} in {label}, but {words[want]} in {first}."
+            )
+
+
+# ---------------------------------------------------------------------- which files
+
+
+def find_files(data: Sequence[str]) -> list[tuple[str, str]]:
+    """Return the files that names, folders and patterns stand for, each with its label."""
+    if not data:
+        raise InputError("No data were named.")
+    found: dict[str, str] = {}
+    for name in data:
+        path = Path(name)
+        if path.is_dir():
+            inside = sorted(str(file) for file in path.rglob("*") if _is_table(file, path))
+            if not inside:
+                raise InputError(f"{name} holds no CSV, TSV or Parquet file.")
+            found.update((file, file) for file in inside)
+        elif not path.exists() and has_magic(name):
+            matches = sorted(match for match in glob(name, recursive=True) if Path(match).is_file())
+            if not matches:
+                raise InputError(f"No file matches {name}.")
+            found.update((match, match) for match in matches)
+        else:
+            found[name] = _STANDARD_INPUT if path.name == _STANDARD_INPUT else name
+    return list(found.items())
+
+
+@contextmanager
+def standard_input_as_file(data: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    """Copy standard input, if "-" is among the data, to a file for as long as it is read."""
+    if STANDARD not in data:
+        yield tuple(data)
+        return
+    with tempfile.TemporaryDirectory(prefix="orthogp-") as folder:
+        path = Path(folder) / _STANDARD_INPUT
+        with path.open("wb") as stream:
+            shutil.copyfileobj(sys.stdin.buffer, stream)
+        if path.stat().st_size == 0:
+            raise InputError("Standard input is empty.")
+        yield tuple(str(path) if name == STANDARD else name for name in data)
+
+
+def _is_table(file: Path, folder: Path) -> bool:
+    hidden = any(part.startswith((".", "_")) for part in file.relative_to(folder).parts)
+    return not hidden and file.name.endswith((*_TEXT_ENDINGS, *PARQUET_ENDINGS)) and file.is_file()
+
+
+def _is_parquet(path: str) -> bool:
+    """Return whether a file is Parquet, by its name or its first bytes."""
+    if path.endswith((*PARQUET_ENDINGS, *_TEXT_ENDINGS)):
+        return path.endswith(PARQUET_ENDINGS)
+    try:
+        with open(path, "rb") as stream:
+            return stream.read(len(_PARQUET_MARK)) == _PARQUET_MARK
+    except OSError:
+        # The reader of text says why in a sentence.
+        return False
+
+
+# ---------------------------------------------------------------------- one table at once
+
+
+class Table(NamedTuple):
+    """The rows of a file that hold numbers in all columns asked for.
+
+    Attributes
+    ----------
+    X : (n, d)
+        The inputs, column by column as in `inputs`.
+    y : (n,)
+        The target.
+    inputs, target
+        The names of the columns.
+    num_dropped : int
+        The number of rows left out because a value was missing.
+    times : tuple of TimeScale or None
+        For each input, the meaning of its numbers if it holds date-times.
+    """
+
+    X: NDArray[np.float64]
+    y: NDArray[np.float64]
+    inputs: tuple[str, ...]
+    target: str
+    num_dropped: int
+    times: tuple[TimeScale | None, ...] = ()
+
+
+def read_table(
+    path: str | os.PathLike[str], target: str, inputs: Sequence[str] | None = None
+) -> Table:
+    """Return columns of a CSV, TSV or Parquet file, a folder of such, or a pattern.
+
+    Rows with an empty cell (or NA, NaN, null) in the columns asked for are dropped and counted.
+    Other columns may hold anything.
+
+    Parameters
+    ----------
+    path : path
+        Text has column names in its first line, is separated by commas, semicolons or tabs,
+        whichever that line has most of, and compressed if its name ends in ".gz".
+    target : str
+        The column of y.
+    inputs : sequence of str, optional
+        The columns of X; all others than the target if those are at most three.
+    """
+    source = open_source([str(path)], [target], inputs).scaled()
+    rows, tally = source.read()
+    reading = source.reading
+    return Table(rows.X, rows.y[:, 0], reading.inputs, target, tally.missing, reading.times)

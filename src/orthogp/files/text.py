@@ -1,0 +1,388 @@
+"""Text tables (CSV, TSV) in blocks of whole lines.
+
+A block is parsed at once by pyarrow where it is installed. What that refuses is read cell by cell,
+so that a row that is wrong can be named, or skipped and counted.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import re
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from math import isinf, nan
+from typing import BinaryIO, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from orthogp.errors import InputError
+from orthogp.files.columns import (
+    MISSING,
+    Block,
+    Piece,
+    Reading,
+    Tally,
+    complete_rows,
+    find_column,
+    has_arrow,
+)
+from orthogp.files.times import TimeScale, parse_datetime
+
+_DELIMITERS = ",;\t"
+# The bytes that are parsed at once.
+_BLOCK_BYTES = 2**22
+# The bytes that show the kind of each column.
+_SAMPLE_BYTES = 2**16
+# The longest line, or cell in quotation marks, in bytes.
+_LONGEST_LINE = 2**26
+# The first bytes of archives, spreadsheets among them.
+_ARCHIVE_MARK = b"PK\x03\x04"
+# The first bytes of compressed files.
+_GZIP_MARK = b"\x1f\x8b"
+# The first bytes of text in two-byte characters.
+_UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
+# The character in place of bytes that are not UTF-8.
+_UNREADABLE = "\ufffd"
+_DATE = re.compile(r"\d{1,4}([/.-])\d{1,2}\1\d{1,4}(\D.*)?")
+_DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+([eE][+-]?\d+)?")
+
+
+class TextHeader(NamedTuple):
+    """The first line of a text table, and how the lines below look.
+
+    Attributes
+    ----------
+    names : tuple of str
+    delimiter : str
+    size : int
+        Bytes of the first line.
+    line_bytes : float
+        The mean length of the lines below.
+    quoted : bool
+        Whether quotation marks were seen: a cell may then hold several lines.
+    sample : tuple of lists of str
+        The first rows.
+    """
+
+    names: tuple[str, ...]
+    delimiter: str
+    size: int
+    line_bytes: float
+    quoted: bool
+    sample: tuple[list[str], ...]
+
+
+def read_header(path: str, label: str) -> TextHeader:
+    """Return what the beginning of a text table says."""
+    with _opened(path, label) as stream:
+        first = stream.readline(_LONGEST_LINE)
+        data = stream.read(_SAMPLE_BYTES)
+        if len(data) == _SAMPLE_BYTES:
+            data = data[: data.rfind(b"\n") + 1]
+        _check_text(label, first)
+        # Spreadsheets mark UTF-8 by a first character that belongs to no name.
+        line = first.decode("utf-8-sig")
+        delimiter = max(_DELIMITERS, key=line.count)
+        names = tuple(name.strip() for name in next(csv.reader([line], delimiter=delimiter), []))
+        _check_header(label, names)
+        text = data.decode("utf-8", errors="replace")
+        sample = tuple(row for row in csv.reader(io.StringIO(text), delimiter=delimiter) if row)
+    length = len(data) / max(1, data.count(b"\n"))
+    return TextHeader(names, delimiter, len(first), length, b'"' in first + data, sample)
+
+
+def _check_text(label: str, first: bytes) -> None:
+    """Raise unless the first line can be that of a table in UTF-8."""
+    if not first:
+        raise InputError(f"{label} is empty: a table begins with a line of column names.")
+    if first.startswith(_ARCHIVE_MARK):
+        raise InputError(
+            f"{label} is a spreadsheet or an archive, not text: save the table as CSV in UTF-8."
+        )
+    if first.startswith(_GZIP_MARK):
+        raise InputError(
+            f"{label} is compressed: uncompress it (gzip -d), or give it a name that ends in .gz."
+        )
+    try:
+        first.decode("utf-8")
+    except UnicodeDecodeError as error:
+        likely = "utf-16" if first.startswith(_UTF16_MARKS) else "latin1"
+        raise InputError(
+            f"{label} is not text in UTF-8: save it as CSV in UTF-8, or convert it, for instance "
+            f"by iconv -f {likely} -t utf-8."
+        ) from error
+
+
+def column_kind(header: TextHeader, label: str, name: str) -> Literal["number", "time"]:
+    """Return what a column holds, by its first cells; refuse one that holds neither."""
+    position = find_column(label, header.names, name)
+    cells = [row[position] for row in header.sample if position < len(row)]
+    known = [cell for cell in cells if not _is_missing(cell)]
+    if not known or any(_is_a(_read_number, cell) for cell in known):
+        return "number"
+    if _is_a(parse_datetime, known[0]):
+        return "time"
+    raise _refuse_column(name, known[0], f"line {2 + cells.index(known[0])} of {label}")
+
+
+def split_text(piece: Piece, header: TextHeader, size: int) -> list[Piece]:
+    """Return the pieces of about `size` bytes that a text table can be cut into.
+
+    Compressed ones are not cut, nor those with quotation marks, where a line may be in a cell.
+    """
+    total = piece.size
+    if piece.path.endswith(".gz") or header.quoted or total - piece.begin <= 1.5 * size:
+        return [piece]
+    cuts = [piece.begin]
+    with _opened(piece.path, piece.label) as stream:
+        while cuts[-1] + 1.5 * size < total:
+            stream.seek(cuts[-1] + size)
+            stream.readline()
+            cuts.append(stream.tell())
+    ends = [*cuts[1:], total]
+    return [
+        piece._replace(begin=begin, end=end, line=piece.line if i == 0 else -1)
+        for i, (begin, end) in enumerate(zip(cuts, ends))
+        if begin < end
+    ]
+
+
+def text_blocks(piece: Piece, reading: Reading) -> Iterator[Block]:
+    """Yield the rows of a piece of a text table."""
+    header = read_header(piece.path, piece.label)
+    parser = _Parser(piece, header, reading)
+    at, line = piece.begin, piece.line
+    with _opened(piece.path, piece.label) as stream:
+        stream.seek(at)
+        pending, ended = b"", False
+        while not ended:
+            wanted = _BLOCK_BYTES
+            if piece.end >= 0:
+                wanted = min(wanted, piece.end - at - len(pending))
+            data = pending + stream.read(wanted)
+            ended = len(data) < len(pending) + wanted or at + len(data) == piece.end
+            cut = len(data) if ended else _whole_lines(data)
+            body, pending = data[:cut], data[cut:]
+            if len(pending) > _LONGEST_LINE:
+                raise InputError(
+                    f"{piece.label} has a line of more than {_LONGEST_LINE} bytes, or a quotation "
+                    "mark that is never closed: is it a table?"
+                )
+            if body:
+                columns, tally = parser.parse(body, at, line)
+                at += cut
+                line = line if line < 0 else line + _count(body, b"\n")
+                yield Block(columns, tally, piece._replace(begin=at, line=line))
+
+
+class _Parser:
+    """Turns whole lines into columns of numbers."""
+
+    def __init__(self, piece: Piece, header: TextHeader, reading: Reading) -> None:
+        self._piece = piece
+        self._header = header
+        self._reading = reading
+        self._used = [find_column(piece.label, header.names, name) for name in reading.names]
+        self._fast = has_arrow()
+        # Date-times that name their zone are another type to pyarrow.
+        self._zoned = [
+            scale is not None and _names_zone(header, position)
+            for scale, position in zip(reading.scales, self._used)
+        ]
+
+    def parse(self, body: bytes, at: int, line: int) -> tuple[NDArray[np.float64], Tally]:
+        """Return the columns of the lines that begin at a byte, and what became of the rows."""
+        columns = self._at_once(body) if self._fast else None
+        bad, first_bad = 0, None
+        if columns is None or np.isinf(columns).any():
+            columns, bad, first_bad = self._cell_by_cell(body, at, line)
+        return complete_rows(columns, self._reading, bad, first_bad)
+
+    def _at_once(self, body: bytes) -> NDArray[np.float64] | None:
+        from orthogp.files.arrow import parse_lines
+
+        header = self._header
+        return parse_lines(
+            body,
+            num_columns=len(header.names),
+            delimiter=header.delimiter,
+            used=self._used,
+            scales=self._reading.scales,
+            zoned=self._zoned,
+        )
+
+    def _cell_by_cell(
+        self, body: bytes, at: int, line: int
+    ) -> tuple[NDArray[np.float64], int, str | None]:
+        label, width = self._piece.label, len(self._header.names)
+        if line < 0:
+            line = _count_lines(self._piece, at)
+        rows: list[list[float]] = []
+        bad, first_bad = 0, None
+        # Columns that are not used may be in any encoding.
+        text = io.StringIO(body.decode("utf-8", errors="replace"), newline="")
+        lines = csv.reader(text, delimiter=self._header.delimiter)
+        for cells in lines:
+            # A blank line is no row.
+            if not cells:
+                continue
+            where = f"line {line + lines.line_num} of {label}"
+            try:
+                if len(cells) != width:
+                    raise InputError(
+                        f"L{where[1:]} must have {width} cells, as its first line has, got "
+                        f"{len(cells)}: correct it, or skip such rows (--skip-bad)."
+                    )
+                rows.append(self._numbers(cells, where))
+            except InputError:
+                if not self._reading.skip_bad:
+                    raise
+                bad += 1
+                first_bad = first_bad or where
+        columns = np.array(rows, dtype=np.float64).reshape(-1, len(self._used)).T
+        return np.ascontiguousarray(columns), bad, first_bad
+
+    def _numbers(self, cells: list[str], where: str) -> list[float]:
+        numbers = []
+        for j, scale in zip(self._used, self._reading.scales):
+            try:
+                numbers.append(_cell_number(cells[j], scale))
+            except ValueError as error:
+                name = self._header.names[j]
+                raise _refuse_cell(name, cells[j], where, times=scale is not None) from error
+        return numbers
+
+
+def _cell_number(cell: str, scale: TimeScale | None) -> float:
+    if scale is None:
+        return _read_number(cell)
+    return nan if _is_missing(cell) or cell.strip().lower() == "nan" else scale.number(cell)
+
+
+def _names_zone(header: TextHeader, position: int) -> bool:
+    for row in header.sample:
+        if position < len(row) and not _is_missing(row[position]):
+            text = row[position].strip()
+            return text.endswith("Z") or "+" in text or text.count("-") > 2
+    return False
+
+
+def _is_a(read: Callable[[str], object], cell: str) -> bool:
+    try:
+        read(cell)
+    except ValueError:
+        return False
+    return True
+
+
+def _whole_lines(data: bytes) -> int:
+    """Return how many bytes are whole lines; a line end between quotation marks ends none."""
+    cut = data.rfind(b"\n") + 1
+    while cut and _count(data[:cut], b'"') % 2:
+        cut = data.rfind(b"\n", 0, cut - 1) + 1
+    return cut
+
+
+def _count(data: bytes, byte: bytes) -> int:
+    """Return how often a byte occurs: six times as fast as `bytes.count` where it is frequent."""
+    return int(np.count_nonzero(np.frombuffer(data, np.uint8) == ord(byte)))
+
+
+def _count_lines(piece: Piece, end: int) -> int:
+    """Return how many lines stand before a byte."""
+    count = 0
+    with _opened(piece.path, piece.label) as stream:
+        while end > 0 and (data := stream.read(min(end, _BLOCK_BYTES))):
+            count += _count(data, b"\n")
+            end -= len(data)
+    return count
+
+
+@contextmanager
+def _opened(path: str, label: str) -> Iterator[BinaryIO]:
+    """Open a file; what goes wrong while it is read becomes one sentence."""
+    opener = gzip.open if path.endswith(".gz") else open
+    try:
+        with opener(path, "rb") as stream:
+            yield stream  # type: ignore[misc]
+    except FileNotFoundError as error:
+        raise InputError(f"There is no file {label}: check its name.") from error
+    except (EOFError, zlib.error) as error:
+        raise InputError(f"{label} is damaged: what it compresses cannot be restored.") from error
+    except OSError as error:
+        raise InputError(f"{label} cannot be read: {error.strerror or error}.") from error
+    except csv.Error as error:
+        raise InputError(f"{label} cannot be read as CSV: {error}.") from error
+
+
+# ---------------------------------------------------------------------- cells
+
+
+def _check_header(label: str, names: Sequence[str]) -> None:
+    """Raise unless the first line of a text file can be column names."""
+    if not any(names):
+        raise InputError(
+            f"{label} must begin with a line of column names, but that line is empty: "
+            "add one such as x,y."
+        )
+    if all(_is_a(float, name) for name in names):
+        raise InputError(
+            f"{label} must begin with a line of column names, but that line holds numbers only: "
+            "add a line such as x,y."
+        )
+
+
+def _read_number(cell: str) -> float:
+    """Return the number in a cell, NaN if it is missing, or raise `ValueError`."""
+    try:
+        value = float(cell)
+    except ValueError:
+        if _is_missing(cell):
+            return nan
+        raise
+    # Python also reads 1_000, which in a file is a label rather than a number.
+    if isinf(value) or "_" in cell:
+        raise ValueError(cell)
+    return value
+
+
+def _is_missing(cell: str) -> bool:
+    """Return whether a cell stands for no value."""
+    return cell.strip().lower() in MISSING
+
+
+def _refuse_cell(name: str, cell: str, where: str, *, times: bool = False) -> InputError:
+    """Return the error for a cell that is no number (or, with `times`, no date-time)."""
+    wanted = "date-times as 2024-01-31 or 2024-01-31T12:30:00" if times else "finite numbers"
+    remedy = _rewriting(cell) or "leave such cells empty, skip such rows (--skip-bad)"
+    return InputError(
+        f"Column {name!r} must hold {wanted}, got {cell!r} in {where}: {remedy}, or choose other "
+        "columns."
+    )
+
+
+def _refuse_column(name: str, cell: str, where: str) -> InputError:
+    """Return the error for a column of text, of which this is the first cell."""
+    remedy = _rewriting(cell) or (
+        "write categories as whole numbers (for a Categorical kernel, or as the classes of a "
+        "GPClassifier, both in Python)"
+    )
+    return InputError(
+        f"Column {name!r} must hold finite numbers, got {cell!r} in {where}: {remedy}, or choose "
+        "other columns (--inputs)."
+    )
+
+
+def _rewriting(cell: str) -> str | None:
+    """Return how a cell that could be a number or a date should be written, if it could."""
+    if _UNREADABLE in cell:
+        return "save the file in UTF-8"
+    if _DATE.fullmatch(cell.strip()):
+        return "write dates as 2024-01-31 or 2024-01-31T12:30:00"
+    if _DECIMAL_COMMA.fullmatch(cell.strip()):
+        return "write decimals with a point"
+    return None

@@ -1,0 +1,330 @@
+r"""Hyperparameters learned by the collapsed bound, or with q(u) by stochastic training.
+
+In the collapsed bound q(u) is at its optimum throughout.
+
+With Φ the features of the rows, B = I + ΦᵀΦ/σ² and c = L⁻¹Φᵀy/σ for B = LLᵀ, the bound is
+
+    −N/2 log 2πσ² − ½ log|B| − (yᵀy − cᵀc)/(2σ²) − (N k(0) − tr ΦᵀΦ)/(2σ²)
+
+for a dense S, and with Σ_m log B_mm in place of log|B| for a diagonal one. The features are the
+paper's own, in their closed form or by quadrature, and no wrapped prior stands in for the kernel.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+from numpy.typing import NDArray
+
+from orthogp.features.eigenfunction import eigenfunction_terms
+from orthogp.features.hermite import traced_members
+from orthogp.features.placement import gauss_panels
+from orthogp.features.series import safe_sqrt
+from orthogp.features.trig import Trig
+from orthogp.kernels import RBF
+from orthogp.learning.optimise import search
+from orthogp.paper.closed_form import Approximation
+from orthogp.precision import AnyArray, in_double
+from orthogp.stochastic.bound import StochasticModel, train_stochastic
+from orthogp.stochastic.training import TrainingSettings
+from orthogp.stochastic.variational import Covariance
+
+# The smallest variance, lengthscale and noise variance; no sensible value is near.
+_LOWER = (1e-3, 1e-2, 1e-7)
+# The largest variance, lengthscale and noise variance; no sensible value is near.
+_UPPER = (1e3, 20.0, 10.0)
+# The largest a for few features; it bounds the number of quadrature nodes.
+_LARGEST_A = 12.0
+# The number of quadrature nodes is a multiple of this.
+_NODES_MULTIPLE = 128
+# The largest number of iterations of L-BFGS.
+_MAX_ITERATIONS = 300
+
+
+# ---------------------------------------------------------------------- the collapsed bound
+
+
+class Hyperparameters(NamedTuple):
+    """Those of the kernel and the likelihood, and the one of the features: a, or the inputs' sd."""
+
+    variance: float
+    lengthscale: float
+    noise_variance: float
+    scale: float
+
+    @property
+    def kernel(self) -> RBF:
+        """The kernel."""
+        return RBF(self.variance, self.lengthscale)
+
+
+class TracedFamily(eqx.Module):
+    """Features of an RBF kernel in one column around zero, as JAX functions of its parameters."""
+
+    num_features: int = eqx.field(static=True)
+
+    @abstractmethod
+    def phi(
+        self,
+        variance: Float[AnyArray, ""],
+        lengthscale: Float[AnyArray, ""],
+        scale: Float[AnyArray, ""],
+        x: Float[AnyArray, " n"],
+    ) -> Float[AnyArray, "n m"]:
+        """Return φ_m(x_n)."""
+
+    @property
+    @abstractmethod
+    def scale_limits(self) -> tuple[float, float]:
+        """Between which the scale is learned."""
+
+    @abstractmethod
+    def first_scale(self, x: NDArray[np.float64]) -> float:
+        """Return a scale that suits the inputs, to begin with."""
+
+
+class TracedHermite(TracedFamily):
+    """Hermite features by the standard deviation of the inputs they are eigenfunctions for.
+
+    So did the paper; every value of it is admissible, which is not so for r.
+    """
+
+    def phi(self, variance, lengthscale, scale, x) -> Float[AnyArray, "n m"]:
+        """Return φ_m(x_n) in closed form."""
+        return traced_members(
+            eigenfunction_terms(variance, lengthscale, scale**2, x), self.num_features
+        )
+
+    @property
+    def scale_limits(self) -> tuple[float, float]:
+        """Between which the inputs' standard deviation is learned."""
+        return 0.1, 100.0
+
+    def first_scale(self, x: NDArray[np.float64]) -> float:
+        """Return the inputs' standard deviation."""
+        return float(np.std(x))
+
+
+class TracedTrig(TracedFamily):
+    """Trig features by Gaussian quadrature.
+
+    Parameters
+    ----------
+    num_features : int
+    nodes : (q,)
+        u of an integral over [0, 1].
+    table : (m, q)
+        The basis there, twice its weights.
+    largest : ()
+        The a up to which that many nodes suffice.
+    """
+
+    nodes: NDArray[np.float64]
+    table: NDArray[np.float64]
+    largest: NDArray[np.float64]
+
+    @classmethod
+    def for_inputs(cls, num_features: int, x: NDArray[np.float64]) -> TracedTrig:
+        """Return features whose quadrature is exact to rounding for inputs as far out."""
+        radius = float(np.max(np.abs(x)))
+        # Twice the a at which the outermost features lie at the edge of the inputs; few features
+        # may want to see more of the spectrum over less of the inputs.
+        largest = max(np.pi * num_features / radius, _LARGEST_A)
+        # A Gauss rule sees an oscillation from two nodes a turn on; panels need half as many more.
+        size = int(0.75 * (largest * radius + np.pi * num_features / 2)) + 40
+        # Few different sizes, for each of which the bound is compiled.
+        size = _NODES_MULTIPLE * -(-size // _NODES_MULTIPLE)
+        nodes, weights = gauss_panels(0.0, 1.0, size)
+        table = 2 * weights * Trig(num_features).basis(nodes, num_features)
+        return cls(num_features, nodes, table, np.asarray(largest))
+
+    def phi(self, variance, lengthscale, scale, x) -> Float[AnyArray, "n m"]:
+        """Return φ_m(x_n) = 2 ∫₀^a ψ_m √S trig(ωx) dω."""
+        omegas = scale * self.nodes
+        kernel = RBF(1.0, 1.0).with_parameters(variance=variance, lengthscale=lengthscale)
+        densities = jax.vmap(kernel.spectral_density)(omegas[:, None])
+        table = self.table * safe_sqrt(scale * densities)
+        phases = x[:, None] * omegas
+        odd = Trig(self.num_features).is_odd(np.arange(self.num_features))
+        parts = [jnp.cos(phases) @ table[~odd].T, jnp.sin(phases) @ table[odd].T]
+        order = np.concatenate([np.flatnonzero(~odd), np.flatnonzero(odd)])
+        return jnp.concatenate(parts, axis=1)[:, np.argsort(order)]
+
+    @property
+    def scale_limits(self) -> tuple[float, float]:
+        """Between which a is learned."""
+        return 0.1, float(self.largest)
+
+    def first_scale(self, x: NDArray[np.float64]) -> float:
+        """Return the a with which the outermost features lie at the edge of the inputs."""
+        return float(np.pi * (self.num_features // 2) / np.max(np.abs(x)))
+
+
+def traced_family(name: str, num_features: int, x: NDArray[np.float64]) -> TracedFamily:
+    """Return "trig" or "hermite" features for inputs (n,)."""
+    if name == "hermite":
+        return TracedHermite(num_features)
+    return TracedTrig.for_inputs(num_features, x)
+
+
+class Learned(NamedTuple):
+    """Where a search ended.
+
+    Attributes
+    ----------
+    hyperparameters : Hyperparameters
+    value : float
+        The bound there.
+    at_limit : bool
+        Whether a parameter pressed against its limit.
+    """
+
+    hyperparameters: Hyperparameters
+    value: float
+    at_limit: bool
+
+
+class CollapsedObjective:
+    """The bound as a function of the logarithms of `Hyperparameters`.
+
+    Parameters
+    ----------
+    family : TracedFamily
+    covariance : {"dense", "diagonal"}
+        What S may be.
+    x, y : (n,)
+        The rows.
+    """
+
+    def __init__(
+        self,
+        family: TracedFamily,
+        covariance: Covariance,
+        x: NDArray[np.float64],
+        y: NDArray[np.float64],
+    ) -> None:
+        self.family = family
+        self._covariance: Covariance = covariance
+        self._x, self._y = x, y
+        least, most = family.scale_limits
+        self._lower, self._upper = np.log([*_LOWER, least]), np.log([*_UPPER, most])
+
+    def value_and_gradient(self, vector: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+        """Return the bound and its gradient in the logarithms."""
+        value, gradient = _value_and_gradient(
+            vector, self.family, self._covariance, self._x, self._y
+        )
+        return float(value), np.asarray(gradient)
+
+    def value(self, hyperparameters: Hyperparameters) -> float:
+        """Return the bound."""
+        return self.value_and_gradient(np.log(hyperparameters))[0]
+
+    def learn(self, start: Hyperparameters) -> Learned:
+        """Return where L-BFGS ends from a start."""
+        found = search(
+            self.value_and_gradient,
+            np.clip(np.log(start), self._lower, self._upper),
+            self._lower,
+            self._upper,
+            max_iterations=_MAX_ITERATIONS,
+            out_of_time=lambda: False,
+        )
+        margin = np.minimum(found.x - self._lower, self._upper - found.x)
+        return Learned(
+            Hyperparameters(*np.exp(found.x).tolist()), found.value, bool(np.any(margin < 1e-9))
+        )
+
+
+@in_double
+@eqx.filter_jit
+def _value_and_gradient(
+    vector: NDArray, family: TracedFamily, covariance: Covariance, x: NDArray, y: NDArray
+) -> tuple[AnyArray, AnyArray]:
+    inputs, targets = jnp.asarray(x), jnp.asarray(y)
+
+    def bound(vector: Float[AnyArray, "4"]) -> Float[AnyArray, ""]:
+        variance, lengthscale, noise, scale = jnp.exp(vector)
+        Phi = family.phi(variance, lengthscale, scale, inputs)
+        gram = Phi.T @ Phi
+        B = jnp.eye(len(gram)) + gram / noise
+        chol = jnp.linalg.cholesky(B)
+        c = jax.scipy.linalg.solve_triangular(chol, Phi.T @ targets / jnp.sqrt(noise), lower=True)
+        if covariance == "dense":
+            log_det = 2 * jnp.sum(jnp.log(jnp.diag(chol)))
+        else:
+            log_det = jnp.sum(jnp.log(jnp.diag(B)))
+        left_out = len(x) * variance - jnp.trace(gram)
+        return -0.5 * (
+            len(x) * jnp.log(2 * jnp.pi * noise)
+            + log_det
+            + (targets @ targets - c @ c) / noise
+            + left_out / noise
+        )
+
+    return jax.value_and_grad(bound)(jnp.asarray(vector))
+
+
+# ---------------------------------------------------------------------- stochastic training
+
+
+class Schedule(NamedTuple):
+    """How a fit trains: as the paper's did, unless told otherwise.
+
+    Attributes
+    ----------
+    num_samples : int
+        T of either set: 2T samples for the mean and T² for the variance.
+    max_steps : int
+        Of Adam, each with all rows.
+    learning_rate : float
+    repeats : int
+        How many estimates the bound is averaged over in the end.
+    """
+
+    num_samples: int = 50
+    max_steps: int = 30_000
+    learning_rate: float = 5e-4
+    repeats: int = 5000
+
+
+def train(
+    X: NDArray[np.float64], y: NDArray[np.float64], model: StochasticModel, schedule: Schedule
+) -> tuple[Approximation, float, float]:
+    """Return what Adam ends with, the average of estimates of its bound, and their standard error.
+
+    Parameters
+    ----------
+    X, y
+        The rows.
+    model : StochasticModel
+        Where training begins, and what is learned.
+    schedule : Schedule
+    """
+    settings = TrainingSettings(
+        batch_size=None,
+        num_samples=schedule.num_samples,
+        sampler="stratified",
+        max_steps=schedule.max_steps,
+        learning_rate=schedule.learning_rate,
+        stop_early=False,
+        seed=0,
+    )
+    fit = train_stochastic(X, y, model, settings)
+    average, error = fit.average_elbo(
+        X, y, num_samples=schedule.num_samples, repeats=schedule.repeats, seed=1
+    )
+    q = Approximation(
+        fit.features,
+        fit.kernel,
+        float(fit.noise_variance),
+        np.asarray(fit.mean),
+        np.asarray(fit.covariance),
+    )
+    return q, float(average), float(error)

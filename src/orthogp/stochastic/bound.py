@@ -1,0 +1,439 @@
+r"""The paper's unbiased estimate of the bound for mini-batches (section 3.3), and its maximum.
+
+For a likelihood whose logarithm is quadratic in f, log p(y_n|f_n) = A_n + B_n f_n − ½ C_n f_n²,
+
+    ELBO = Σ_n [A_n + B_n μ_n − ½ C_n (μ_n² + σ_n²)] − KL(q(u) || p(u))
+    μ_n = φ(x_n)ᵀm,      σ_n² = k(0) + φ(x_n)ᵀ(S − I)φ(x_n)
+
+Two independent sets of frequencies give independent unbiased estimates φ̂ and φ̂' of the features,
+hence μ̂ = (φ̂ + φ̂')ᵀm/2 of the mean, φ̂ᵀm φ̂'ᵀm of its square and k(0) + φ̂ᵀ(S − I)φ̂' of the variance.
+The sum over features comes first: ψᵀm is formed once per batch, and nothing of size Ñ × M ever is.
+
+In one column with stratified samples mean and variance are trigonometric polynomials over evenly
+spaced frequencies, in O(ÑT + T²) for Trig with a diagonal S and O(ÑT + M²T + MT²) with a dense
+one; samples that are not evenly spaced cost O(ÑT²).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import Literal, NamedTuple, get_args
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Float
+from numpy.typing import ArrayLike, NDArray
+from scipy.linalg import cho_solve
+
+from orthogp.errors import InputError
+from orthogp.features import MeanPrior
+from orthogp.features.base import as_rows, prior_variance
+from orthogp.features.spectral import SpectralFeatures
+from orthogp.inference.definite import lower_factor
+from orthogp.inference.domain import Domain
+from orthogp.inference.family_posterior import FamilyPosterior
+from orthogp.inference.parameters import Slot, learned_slots, pack, unpack
+from orthogp.kernels import Kernel
+from orthogp.precision import AnyArray, in_double
+from orthogp.stochastic.frequencies import (
+    Sampler,
+    Samples,
+    WeightedSamples,
+    check_samples,
+    draw_pair,
+    pair_sums,
+)
+from orthogp.stochastic.training import (
+    Batch,
+    BatchSource,
+    Progress,
+    Trained,
+    TrainingSettings,
+    train,
+)
+from orthogp.stochastic.variational import Covariance, Normal, prior_normal
+
+Likelihood = Literal["gaussian", "logistic"]
+Learned = Literal["kernel", "noise", "dilation", "offset"]
+_LEARNED = get_args(Learned)
+
+#: The number of rows in a mini-batch, if left open.
+BATCH_SIZE = 256
+#: The number of features by number of columns, if left open.
+NUM_FEATURES = {1: 64, 2: 225, 3: 343}
+
+# The largest T to be chosen, relative to the number of features.
+_MOST_SAMPLES_PER_FEATURE = 32
+# The number of estimates that are averaged in one compiled call.
+_REPEATS = 100
+# The least variance of a combination of features, relative to the largest: rounding.
+_LEAST = 1e-15
+
+
+def natural_step_for(batch_size: int | None) -> float:
+    """Return a size of natural-gradient steps: large where all rows are seen, else an average."""
+    return 0.9 if batch_size is None else 0.1
+
+
+# ---------------------------------------------------------------------- terms of the estimate
+
+
+class Marginals(NamedTuple):
+    """Unbiased estimates at a batch of points.
+
+    Attributes
+    ----------
+    first, second : (n,)
+        Independent estimates of μ_n.
+    variance : (n,)
+        σ_n², which may come out negative.
+    """
+
+    first: Float[AnyArray, " n"]
+    second: Float[AnyArray, " n"]
+    variance: Float[AnyArray, " n"]
+
+    @property
+    def mean(self) -> Float[AnyArray, " n"]:
+        """μ̂."""
+        return (self.first + self.second) / 2
+
+    @property
+    def square(self) -> Float[AnyArray, " n"]:
+        """The estimate of E f² = μ² + σ²."""
+        return self.first * self.second + self.variance
+
+
+class QuadraticTerms(NamedTuple):
+    """A_n, B_n and C_n of a quadratic log likelihood, (n,) each."""
+
+    constant: Float[AnyArray, " n"]
+    slope: Float[AnyArray, " n"]
+    precision: Float[AnyArray, " n"]
+
+    def expected(self, marginals: Marginals, num_rows: int) -> Float[AnyArray, ""]:
+        """Return the estimate of Σ_n E log p(y_n|f_n) over all rows from those of a batch."""
+        values = self.constant + self.slope * marginals.mean
+        values -= 0.5 * self.precision * marginals.square
+        return num_rows / len(values) * jnp.sum(values)
+
+
+def gaussian_terms(y: Float[AnyArray, " n"], noise_variance: Float[AnyArray, ""]) -> QuadraticTerms:
+    """Return the terms of log N(y; f, σ²)."""
+    precision = jnp.full(y.shape, 1.0) / noise_variance
+    constant = -0.5 * (jnp.log(2 * np.pi * noise_variance) + y**2 * precision)
+    return QuadraticTerms(constant, y * precision, precision)
+
+
+def logistic_terms(y: Float[AnyArray, " n"], square: Float[AnyArray, " n"]) -> QuadraticTerms:
+    """Return the terms of Pólya-Gamma's bound to −log(1 + e^{−(2y−1)f}), y being 0 or 1.
+
+    (y − ½) f − ½ θ (f² − c²) − log(2 cosh(c/2)),   θ = tanh(c/2)/(2c): a bound for every c, best
+    where c² = E f². For the estimate to stay unbiased `square`, an estimate of that, must be
+    independent of those of the marginals.
+    """
+    c = jnp.sqrt(jnp.maximum(lax.stop_gradient(square), 1e-12))
+    precision = jnp.tanh(c / 2) / (2 * c)
+    constant = 0.5 * precision * c**2 - c / 2 - jnp.log1p(jnp.exp(-c))
+    return QuadraticTerms(constant, y - 0.5, precision)
+
+
+def estimate_marginals(
+    features: SpectralFeatures,
+    kernel: Kernel,
+    q: Normal,
+    X: Float[AnyArray, "n d"],
+    samples: tuple[Samples, Samples],
+    dilation: Float[AnyArray, " d"] | None = None,
+) -> Marginals:
+    """Return the estimates of mean and variance of f at the rows of X.
+
+    Parameters
+    ----------
+    features : SpectralFeatures
+        Placed.
+    samples : pair of Samples
+        Two independent sets.
+    dilation : (d,), optional
+        In place of the dilation of the features (Trig's a), to be differentiated.
+    """
+    c = jnp.asarray(features.dilation if dilation is None else dilation)
+    first, second = samples
+    sets = (
+        WeightedSamples(features, kernel, first, c),
+        WeightedSamples(features, kernel, second, c),
+    )
+    sums = pair_sums(sets, q, jnp.asarray(X) - jnp.asarray(features.centre))
+    return Marginals(sums.first, sums.second, kernel.prior_variance() + sums.form)
+
+
+# ---------------------------------------------------------------------- the model
+
+
+class Parameters(eqx.Module):
+    """All that is learned, as any real numbers."""
+
+    q: Normal
+    log_kernel: Float[AnyArray, " p"]
+    log_noise_variance: Float[AnyArray, ""]
+    log_dilation: Float[AnyArray, " d"]
+    #: A constant that is part of f.
+    offset: Float[AnyArray, ""] | float = 0.0
+
+
+@dataclass(frozen=True)
+class StochasticModel:
+    """A model whose bound is estimated from mini-batches, at its starting values.
+
+    Attributes
+    ----------
+    features : SpectralFeatures
+        With a dilation (Trig's a) to start from, or one that is chosen for the kernel.
+    kernel : Kernel
+        To start from.
+    noise_variance : float
+        To start from.
+    covariance : {"dense", "diagonal"}
+        The form of S.
+    offset : float
+        A constant that is part of f, to start from.
+    likelihood : {"gaussian", "logistic"}
+    learn : collection of {"kernel", "noise", "dilation", "offset"}
+        What is learned beside q(u).
+    sampler : {"stratified", "independent"}
+        How frequencies are drawn.
+    """
+
+    features: SpectralFeatures
+    kernel: Kernel
+    noise_variance: float = 1.0
+    covariance: Covariance = "diagonal"
+    offset: float = 0.0
+    likelihood: Likelihood = "gaussian"
+    learn: Collection[Learned] = ("kernel", "noise", "dilation")
+    sampler: Sampler = "stratified"
+
+    def __post_init__(self) -> None:
+        unknown = set(self.learn) - set(_LEARNED)
+        if unknown:
+            raise InputError(
+                f"learn takes {', '.join(map(repr, _LEARNED))}, got {', '.join(sorted(unknown))}."
+            )
+        if not isinstance(self.features, SpectralFeatures):
+            raise InputError(
+                "Stochastic inference samples a basis in frequency, which "
+                f"{type(self.features).__name__} has not: use Trig, Hermite, Polynomial or Box."
+            )
+
+    @cached_property
+    def slots(self) -> tuple[Slot, ...]:
+        """The learned parameters of the kernel."""
+        return learned_slots(self.kernel)
+
+    def placed(self, X: NDArray) -> StochasticModel:
+        """Return a copy with features placed for the rows."""
+        lower, upper = np.min(X, axis=0), np.max(X, axis=0)
+        self.features.check(self.kernel, len(lower))
+        features = self.features.placed(self.kernel, lower.astype(float), upper.astype(float))
+        return replace(self, features=features)
+
+    def start(self, q: Normal | None = None) -> Parameters:
+        """Return the parameters to start from, with q(u) at the prior unless given.
+
+        The features must be placed.
+        """
+        num_features = self.features.num_features
+        num_dims = np.array(self.features.orders).shape[1]
+        dilation = np.broadcast_to(np.asarray(self.features.dilation, dtype=float), (num_dims,))
+        return Parameters(
+            prior_normal(self.covariance, num_features) if q is None else q,
+            pack(self.kernel, self.slots),
+            np.log(np.asarray(self.noise_variance, dtype=float)),
+            np.log(dilation),
+            np.asarray(self.offset, dtype=float),
+        )
+
+    def estimate(
+        self, parameters: Parameters, batch: Batch, key: jax.Array, num_samples: int, num_rows: int
+    ) -> Float[AnyArray, ""]:
+        """Return an unbiased estimate of the bound over `num_rows` rows.
+
+        To be called, jitted and differentiated, with 64-bit JAX types.
+        """
+        kernel = unpack(self.kernel, self.slots, self._held(parameters.log_kernel, "kernel"))
+        dilation = jnp.exp(self._held(parameters.log_dilation, "dilation"))
+        offset = self._held(jnp.asarray(parameters.offset), "offset")
+
+        def marginals(key: jax.Array) -> Marginals:
+            samples = draw_pair(self.features, num_samples, self.sampler, key)
+            f = estimate_marginals(self.features, kernel, parameters.q, batch.X, samples, dilation)
+            return f._replace(first=f.first + offset, second=f.second + offset)
+
+        y = jnp.asarray(batch.y)
+        if self.likelihood == "gaussian":
+            noise_variance = jnp.exp(self._held(parameters.log_noise_variance, "noise"))
+            terms = gaussian_terms(y, noise_variance)
+        else:
+            key, other = jax.random.split(key)
+            terms = logistic_terms(y, lax.stop_gradient(marginals(other).square))
+        return terms.expected(marginals(key), num_rows) - parameters.q.divergence()
+
+    @in_double
+    def estimates(
+        self, parameters: Parameters, batch: Batch, keys: jax.Array, num_samples: int
+    ) -> NDArray[np.float64]:
+        """Return one estimate of the bound of a batch for each random key."""
+
+        @jax.jit
+        def some(parameters, batch, keys):
+            estimate = partial(self.estimate, num_samples=num_samples, num_rows=len(batch.y))
+            return lax.map(lambda key: estimate(parameters, batch, key), keys)
+
+        starts = range(0, len(keys), _REPEATS)
+        parts = [np.asarray(some(parameters, batch, keys[i : i + _REPEATS])) for i in starts]
+        return np.concatenate(parts)
+
+    def _held(self, leaf: AnyArray, name: Learned) -> AnyArray:
+        """Return a parameter, without a gradient unless it is to be learned."""
+        return leaf if name in self.learn else lax.stop_gradient(leaf)
+
+
+# ---------------------------------------------------------------------- training
+
+
+@dataclass(frozen=True)
+class StochasticFit:
+    """A trained model.
+
+    Attributes
+    ----------
+    features : SpectralFeatures
+        With the dilation learned.
+    kernel : Kernel
+    noise_variance : float
+    mean, covariance : (m,), (m, m)
+        Of q(u).
+    history : list of Progress
+    reason : str
+        Why training ended.
+    converged : bool
+    """
+
+    features: SpectralFeatures
+    kernel: Kernel
+    noise_variance: float
+    mean: NDArray[np.float64]
+    covariance: NDArray[np.float64]
+    history: list[Progress]
+    reason: str
+    converged: bool
+    parameters: Parameters
+    model: StochasticModel
+    box: Domain
+
+    @property
+    def last(self) -> Progress:
+        """Where training ended; the bound is NaN if not even the first block went well."""
+        return self.history[-1] if self.history else Progress(0, 0, np.nan, np.nan, 0)
+
+    @property
+    def offset(self) -> float:
+        """A constant that is part of f."""
+        return float(self.parameters.offset)
+
+    def posterior(self) -> FamilyPosterior:
+        """Return q(f), its features by deterministic quadrature; variances are never negative.
+
+        Far from the rows the features vanish and q(f) is the prior: it holds everywhere.
+        """
+        # With very little noise, rounding can leave S singular.
+        factor = lower_factor(self.covariance, _LEAST)
+        precision = cho_solve((factor, True), np.eye(len(factor)))
+        chol = lower_factor(precision, _LEAST)
+        middle = np.stack([self.box.lower, self.box.upper, np.mean(self.box, axis=0)])
+        explained = np.sum(self.features.evaluate(self.kernel, middle) ** 2, axis=1)
+        residual = float(np.mean(prior_variance(self.kernel) - explained))
+        return FamilyPosterior(
+            self.features,
+            self.kernel,
+            self.noise_variance,
+            MeanPrior(),
+            self.mean[:, None],
+            chol,
+            max(residual, 0.0),
+            Domain(np.full(middle.shape[1], -np.inf), np.full(middle.shape[1], np.inf)),
+            offset=self.offset,
+        )
+
+    @in_double
+    def average_elbo(
+        self, X: ArrayLike, y: ArrayLike, *, num_samples: int, repeats: int = 1000, seed: int = 0
+    ) -> tuple[float, float]:
+        """Return the mean of many estimates of the bound over all rows, and its standard error."""
+        check_samples(num_samples, self.model.sampler)
+        batch = Batch(as_rows(X), np.asarray(y, dtype=np.float64))
+        # Full groups only: the last one would compile anew.
+        keys = jax.random.split(jax.random.key(seed), -(-repeats // _REPEATS) * _REPEATS)
+        estimates = self.model.estimates(self.parameters, batch, keys, num_samples)[:repeats]
+        return float(np.mean(estimates)), float(np.std(estimates) / np.sqrt(repeats))
+
+
+def train_stochastic(
+    X: ArrayLike,
+    y: ArrayLike,
+    model: StochasticModel,
+    settings: TrainingSettings | None = None,
+) -> StochasticFit:
+    """Return the model that maximises the bound, estimated from mini-batches.
+
+    Parameters
+    ----------
+    X, y : (n, d), (n,)
+        Arrays in memory, or mapped from files; y of mean zero, or labels 0 and 1.
+    model : StochasticModel
+        Where training starts; the sampler is taken from the settings.
+    settings : TrainingSettings, optional
+    """
+    settings = TrainingSettings() if settings is None else settings
+    check_samples(2 if settings.num_samples is None else settings.num_samples, settings.sampler)
+    if np.ndim(X) == 1:
+        X = np.asarray(X)[:, None]
+    rows = BatchSource(X, y, settings.batch_size)
+    model = replace(model, sampler=settings.sampler).placed(rows.X)
+
+    def objective_with(num_samples: int):
+        return partial(model.estimate, num_samples=num_samples, num_rows=len(rows))
+
+    least = 2 ** int(np.ceil(np.log2(max(model.features.num_features, 8))))
+    trained = train(
+        objective_with,
+        model.start(),
+        rows,
+        settings,
+        first_samples=least,
+        most_samples=_MOST_SAMPLES_PER_FEATURE * least,
+    )
+    return _finished(model, trained, Domain(np.min(rows.X, axis=0), np.max(rows.X, axis=0)))
+
+
+@in_double
+def _finished(model: StochasticModel, trained: Trained, box: Domain) -> StochasticFit:
+    parameters: Parameters = trained.parameters
+    return StochasticFit(
+        features=model.features.dilated(np.exp(np.asarray(parameters.log_dilation))),
+        kernel=unpack(model.kernel, model.slots, np.asarray(parameters.log_kernel)),
+        noise_variance=float(np.exp(parameters.log_noise_variance)),
+        mean=np.asarray(parameters.q.mean),
+        covariance=np.asarray(parameters.q.covariance()),
+        history=trained.history,
+        reason=trained.reason,
+        converged=trained.converged,
+        parameters=parameters,
+        model=model,
+        box=box,
+    )
