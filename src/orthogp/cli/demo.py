@@ -100,7 +100,8 @@ class Score:
 
 def run_demo(out: Path, *, num_rows: int, seed: int, write: Write) -> tuple[Path, Path]:
     """Return the paths of two plots, having written both parts of the demo line by line."""
-    from orthogp import InputError, __version__, plots
+    from orthogp import InputError, __version__
+    from orthogp.report import plots
 
     plots.require_matplotlib()
     try:
@@ -146,7 +147,8 @@ def show_co2(path: Path, write: Write) -> Path:
     """Return the path of the plot of the forecast, having checked it on years held out."""
     import numpy as np
 
-    from orthogp import GPRegressor, plots
+    from orthogp import GPRegressor
+    from orthogp.report import plots
 
     X, y = load_co2()
     year = X[:, 0]
@@ -226,7 +228,8 @@ def show_many_rows(path: Path, num_rows: int, seed: int, write: Write) -> Path:
     """Return the path of the plot of a fit to rows made on the spot, scored by the truth."""
     import numpy as np
 
-    from orthogp import GPRegressor, plots
+    from orthogp import GPRegressor
+    from orthogp.report import plots
     from orthogp.report.plots import Band
 
     rng = np.random.default_rng(seed)

@@ -15,6 +15,7 @@ from orthogp.errors import InputError
 from orthogp.inference import Domain
 from orthogp.inference.components import AdditivePosterior
 from orthogp.kernels import Categorical, Kernel
+from orthogp.kernels.additive import component_kernels
 from orthogp.kernels.cyclic import categorical_columns
 from orthogp.model_choice import check_categories
 from orthogp.report.names import Names, column_names, plain
@@ -134,20 +135,20 @@ class AdditiveParts:
 
     def components(self) -> list[Component]:
         """Return the components, in the order of the kernel's terms."""
+        inner = [list(within) for within in self.posterior.features.columns]
+        # The kernel counts the columns of X, the posterior those that the kernel acts on.
+        columns = [tuple(int(c) for c in self.columns[within]) for within in inner]
+        kernels = component_kernels(self.kernel, columns)
         result = []
-        features = self.posterior.features
-        terms = zip(features.kernels(self.kernel), features.columns, strict=True)
-        for j, (own, within) in enumerate(terms):
-            inner = list(within)
-            columns = tuple(int(c) for c in self.columns[inner])
+        for j, own in enumerate(kernels):
             result.append(
                 Component(
-                    name=" × ".join(self.names[c] for c in columns),
-                    columns=columns,
+                    name=" × ".join(self.names[c] for c in columns[j]),
+                    columns=columns[j],
                     kernel=own,
                     share=self.share(self.posterior.shares.components[j]),
-                    lower=self.extent.lower[inner],
-                    upper=self.extent.upper[inner],
+                    lower=self.extent.lower[inner[j]],
+                    upper=self.extent.upper[inner[j]],
                     _index=j,
                     _model=self,
                 )
