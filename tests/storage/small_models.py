@@ -6,17 +6,12 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 
-from orthogp import (
-    GPClassifier,
-    GPRegressor,
-    StochasticGPRegressor,
-    TrainingSettings,
-    additive_sketch,
-    sketch,
-)
+from orthogp import GPClassifier, GPRegressor, StochasticGPRegressor, TrainingSettings
 from orthogp.features import InducingPoints, Trig, TwoBlock
 from orthogp.kernels import RBF, Cyclic, Matern12, Matern32
+from orthogp.learning import sketch
 from orthogp.learning.sketch import Rows, Sketch
+from orthogp.statistics import lattice
 
 #: The functions below that fit a model, one for each kind of posterior.
 KINDS = (
@@ -39,9 +34,9 @@ POINTS = np.linspace(0.1, 5.9, 9)[:, None]
 def small_lattices() -> Iterator[None]:
     """Sums on lattices of few frequencies, where a fit would otherwise take thousands."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sketch, "_SMALL_EXTENTS", {1: 256, 2: 10, 3: 4})
-        patch.setattr(additive_sketch, "_EXTENTS", {1: 64, 2: 8, 3: 4})
-        patch.setattr(additive_sketch, "_FEWEST_KEPT", 60)
+        patch.setattr(lattice, "_SMALL_EXTENTS", {1: 256, 2: 10, 3: 4})
+        patch.setattr(sketch, "_TERM_EXTENTS", {1: 64, 2: 8, 3: 4})
+        patch.setattr(sketch, "_FEWEST_KEPT", 60)
         yield
 
 
