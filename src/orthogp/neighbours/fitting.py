@@ -31,7 +31,7 @@ from orthogp.learning.optimise import curvature_at
 from orthogp.learning.problem import Fit, FitSettings, Start
 from orthogp.learning.progress import Progress
 from orthogp.neighbours.conditionals import Sets, innovations, terms
-from orthogp.neighbours.nearest import NearestRows, OrderedRows, metric_lengths
+from orthogp.neighbours.nearest import NearestRows, OrderedRows, metric_lengths, widths_of
 from orthogp.neighbours.posterior import NeighbourPosterior, Trend
 
 Array = NDArray[np.float64]
@@ -113,6 +113,7 @@ class NeighbourFitter:
         self._rng = np.random.default_rng(seed)
         order = self._rng.permutation(len(rows.X))
         self._X, self._y = rows.X[order], rows.y[order]
+        self._width = widths_of(self._X)
         self._noise = 1 / rows.weights[order]
         self._columns = mean.features(self._X)
         self._ordered = ordered
@@ -325,8 +326,7 @@ class NeighbourFitter:
     def _spacing(self) -> float:
         """The median distance to the nearest row, in widths of the data."""
         if not hasattr(self, "_spacing_found"):
-            width = np.ptp(self._X, axis=0)
-            scaled = self._X / np.where(width > 0, width, 1.0)
+            scaled = self._X / self._width
             few = scaled[:: max(1, len(scaled) // 500)]
             distances = NearestRows(scaled, self._threads).query(few, 2)[0]
             positive = distances[:, -1][distances[:, -1] > 0]
@@ -337,7 +337,7 @@ class NeighbourFitter:
 
     def neighbours(self, kernel: Kernel, positions: NDArray[np.int64], m: int) -> NDArray[np.int64]:
         """Return the rows that some rows are conditioned on, in the kernel's metric."""
-        lengths = metric_lengths(kernel, self._X)
+        lengths = metric_lengths(kernel, self._width)
         if self._lengths is None or self._found is None or _moved(self._lengths, lengths):
             scaled = self._X / lengths
             self._lengths = lengths
@@ -385,7 +385,7 @@ class NeighbourFitter:
         self, kernel: Kernel, head: NDArray[np.int64], m: int
     ) -> NDArray[np.int64]:
         """Return the rows before them that the first rows are conditioned on."""
-        lengths, known = metric_lengths(kernel, self._X), self._head
+        lengths, known = metric_lengths(kernel, self._width), self._head
         if known is None or known.neighbours.shape[1] != m or _moved(known.lengths, lengths):
             found = OrderedRows(self._X[head] / lengths, self._threads)
             self._head = known = _Head(lengths, found.query(head, m))

@@ -30,14 +30,23 @@ if TYPE_CHECKING:
 Array = NDArray[np.float64]
 
 
-def metric_lengths(kernel: Kernel, X: Array) -> Array:
+def widths_of(X: Array) -> Array:
+    """Return the range of the rows along each column, one where it is zero, (d,)."""
+    width = np.ptp(X, axis=0)
+    return np.where(width > 0, width, 1.0)
+
+
+def metric_lengths(kernel: Kernel, width: Array) -> Array:
     """Return the length along each column over which the kernel's functions change, (d,).
 
     Lengthscales, of a sum those of the term that prevails along the column at short range.
+
+    Parameters
+    ----------
+    width : (d,)
+        The range of the rows along each column, `widths_of` them.
     """
-    num_dims = X.shape[1]
-    width = np.ptp(X, axis=0)
-    width = np.where(width > 0, width, 1.0)
+    num_dims = len(width)
     lengths = np.full(num_dims, np.inf)
     for primitive, dims in kernel.primitives():
         own = primitive.parameters().get("lengthscale")

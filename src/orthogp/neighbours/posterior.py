@@ -34,7 +34,7 @@ from orthogp.inference.threads import in_threads, one_thread
 from orthogp.kernels import Kernel
 from orthogp.neighbours.conditionals import solve, whiten
 from orthogp.neighbours.covariance import SetKernel
-from orthogp.neighbours.nearest import NearestRows, OrderedRows, metric_lengths
+from orthogp.neighbours.nearest import NearestRows, OrderedRows, metric_lengths, widths_of
 
 Array = NDArray[np.float64]
 Indices = NDArray[np.int64]
@@ -102,7 +102,7 @@ class NeighbourPosterior(PredictivePosterior):
         self.num_neighbours = min(int(num_neighbours), len(rows.X))
         self._threads = num_threads
         self._within = SetKernel(kernel, rows.X.shape[1])
-        self.lengths = metric_lengths(kernel, rows.X)
+        self.lengths = metric_lengths(kernel, widths_of(rows.X))
         # Rows that are near each other lie near each other in memory.
         order = _in_leaves(rows.X / self.lengths)
         self._X = rows.X[order]
