@@ -25,7 +25,7 @@ from orthogp.inference import Domain
 from orthogp.inference.threads import one_thread
 from orthogp.kernels import Kernel
 from orthogp.learning.problem import FitSettings
-from orthogp.learning.sketch import Rows
+from orthogp.learning.sketches import Rows
 from orthogp.model_choice import Model, begin_sketch, called, check_categories, choose_model
 from orthogp.persistence import PersistenceMixin
 from orthogp.report.components import Component, class_parts, effect_on_odds

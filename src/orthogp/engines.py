@@ -32,18 +32,18 @@ from orthogp.fields.lattice_learning import LatticeLearner, RowSums
 from orthogp.inference.definite import within_precision
 from orthogp.inference.predictive import PredictivePosterior
 from orthogp.inference.threads import BlasThreads, one_thread
-from orthogp.kernels.additive import ADDITIVE_PREFIX, is_additive, split_terms
 from orthogp.kernels.sphere import is_on_sphere
+from orthogp.kernels.terms import ADDITIVE_PREFIX, is_additive, split_terms
 from orthogp.learning.dense import Fitter
 from orthogp.learning.families import FamilyRows
 from orthogp.learning.family_from_sums import SumFamilyFitter
 from orthogp.learning.kept_rows import KeptRows
 from orthogp.learning.problem import Fit, FitSettings, Start
-from orthogp.learning.sketch import Rows, Sketch, Units
+from orthogp.learning.sketches import Rows, Sketch, Units
 from orthogp.model_choice import Model, begin_sketch, called, choose_model, starting_values
 from orthogp.neighbours.fitting import NeighbourFitter
+from orthogp.neighbours.near_starts import starts_near_rows
 from orthogp.neighbours.posterior import NeighbourPosterior
-from orthogp.neighbours.starts import starts_near_rows
 from orthogp.statistics.lattice import MAX_DIMS
 from orthogp.statistics.nufft import available_threads
 from orthogp.validation import check_domain

@@ -22,7 +22,7 @@ from scipy.stats import chi2
 
 from orthogp.errors import InputError, OutOfDomainWarning
 from orthogp.fields.posterior import IterativePosterior
-from orthogp.learning.sketch import Rows, Sketch, widths
+from orthogp.learning.sketches import Rows, Sketch, widths
 from orthogp.statistics import AdditiveStatistics, FourierStatistics, FrequencyLattice
 from orthogp.statistics.nufft import evaluate_series
 

@@ -12,18 +12,18 @@ from orthogp.exact.row_starts import starts_for_rows
 from orthogp.features import EXACT, Features, resolve_features, takes_any_columns
 from orthogp.inference import Domain
 from orthogp.kernels import Kernel
-from orthogp.kernels.additive import (
+from orthogp.kernels.convert import KernelChoice
+from orthogp.kernels.cyclic import categorical_columns
+from orthogp.kernels.sphere import Embedding, is_on_sphere, latitudes
+from orthogp.kernels.terms import (
     ADDITIVE_PREFIX,
     is_additive,
     join_terms,
     resolve_additive,
     split_terms,
 )
-from orthogp.kernels.convert import KernelChoice
-from orthogp.kernels.cyclic import categorical_columns
-from orthogp.kernels.sphere import Embedding, is_on_sphere, latitudes
 from orthogp.learning.problem import Start
-from orthogp.learning.sketch import AdditiveSketch, Rows, Sketch, Units
+from orthogp.learning.sketches import AdditiveSketch, Rows, Sketch, Units
 from orthogp.learning.starts import additive_starts, starts_for_kernel, starts_for_name
 from orthogp.statistics import AdditiveStatistics
 from orthogp.statistics.lattice import MAX_DIMS

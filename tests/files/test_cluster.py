@@ -19,7 +19,7 @@ from distributed import Client, LocalCluster
 
 from orthogp import FourierStatistics, FrequencyLattice, InputError
 from orthogp.files.cluster import FAN_IN, ChunkExtent, Cluster, default_lattice
-from orthogp.learning.sketch import Rows, Sketch
+from orthogp.learning.sketches import Rows, Sketch
 from tests.oracles import Array
 
 SUMS = ("point_sums", "target_sums", "yy", "rows", "count", "log_weights")

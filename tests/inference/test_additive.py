@@ -12,12 +12,12 @@ from orthogp.features import AdditiveLattice, MeanPrior
 from orthogp.features.series import lattice_masses
 from orthogp.inference import Domain, moments_from_rows, moments_from_statistics
 from orthogp.inference.bounds import factorise, titsias_bound
-from orthogp.inference.components import AdditivePosterior, ComponentSums, VarianceSeries
+from orthogp.inference.component_posterior import AdditivePosterior, ComponentSums, VarianceSeries
 from orthogp.inference.objective import LatticeObjective
 from orthogp.inference.parameters import pack
 from orthogp.inference.residual import sharp_upper_bound
 from orthogp.kernels import RBF, Categorical, Cyclic, Matern32
-from orthogp.kernels.additive import component_kernels, join_terms, split_terms
+from orthogp.kernels.terms import component_kernels, join_terms, split_terms
 from orthogp.statistics import AdditiveStatistics, ComponentLattice, FrequencyLattice
 from tests import oracles
 

@@ -11,7 +11,7 @@ from orthogp.inference import Domain
 from orthogp.inference.parameters import pack
 from orthogp.inference.threads import BlasThreads
 from orthogp.kernels import RBF, Categorical, Cyclic, Matern32
-from orthogp.kernels.additive import join_terms, split_terms
+from orthogp.kernels.terms import join_terms, split_terms
 from orthogp.statistics import AdditiveStatistics, ComponentLattice, FrequencyLattice
 from tests import oracles
 

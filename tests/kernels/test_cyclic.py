@@ -18,7 +18,7 @@ from orthogp.kernels import (
     RationalQuadratic,
     additive,
 )
-from orthogp.kernels.additive import join_terms, resolve_additive, split_terms
+from orthogp.kernels.terms import join_terms, resolve_additive, split_terms
 from orthogp.statistics import FrequencyLattice
 from tests import oracles
 

@@ -9,8 +9,8 @@ import pytest
 from orthogp import GPClassifier, GPRegressor, StochasticGPRegressor, TrainingSettings
 from orthogp.features import InducingPoints, Trig, TwoBlock
 from orthogp.kernels import RBF, Cyclic, Matern12, Matern32
-from orthogp.learning import sketch
-from orthogp.learning.sketch import Rows, Sketch
+from orthogp.learning import sketches as sketch
+from orthogp.learning.sketches import Rows, Sketch
 from orthogp.statistics import lattice
 
 #: The functions below that fit a model, one for each kind of posterior.

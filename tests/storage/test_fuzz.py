@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from orthogp import FileError, OrthogpError
-from orthogp.inference.components import AdditivePosterior
+from orthogp.inference.component_posterior import AdditivePosterior
 from orthogp.storage import load_model
 from tests.storage import small_models
 from tests.storage.resealed import Parts, put_together, take_apart

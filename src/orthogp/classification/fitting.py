@@ -13,7 +13,7 @@ from orthogp.classification.passes import Pass, SiteAscent
 from orthogp.classification.site_models import SiteModel
 from orthogp.classification.sites import LabelledRows, LogisticSites, Sites
 from orthogp.inference.bounds import Bound
-from orthogp.inference.components import AdditivePosterior
+from orthogp.inference.component_posterior import AdditivePosterior
 from orthogp.inference.domain import Domain
 from orthogp.inference.moments import Moments
 from orthogp.inference.parameters import pack

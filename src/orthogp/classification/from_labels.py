@@ -20,7 +20,7 @@ from orthogp.kernels import Kernel
 from orthogp.kernels.convert import KernelChoice
 from orthogp.learning.dense import Fitter
 from orthogp.learning.problem import FitSettings, Start
-from orthogp.learning.sketch import Rows, Sketch
+from orthogp.learning.sketches import Rows, Sketch
 from orthogp.learning.starts import additive_starts, starts_for_kernel, starts_for_name
 
 #: Lengthscales relative to those that the regression finds.

@@ -12,7 +12,7 @@ from orthogp.classification.sites import Sites
 from orthogp.features import AdditiveLattice, Lattice
 from orthogp.features.lattice import LatticeFeatures
 from orthogp.inference.bounds import factorise, unwhiten, whiten
-from orthogp.inference.components import (
+from orthogp.inference.component_posterior import (
     AdditivePosterior,
     AdditiveSolution,
     ComponentSums,

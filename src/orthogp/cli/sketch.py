@@ -30,7 +30,7 @@ from orthogp.cli.options import (
 
 if TYPE_CHECKING:
     from orthogp.files.cluster import Cluster
-    from orthogp.learning.sketch import Sketch
+    from orthogp.learning.sketches import Sketch
 
 _EXAMPLES = """\b
 Examples:

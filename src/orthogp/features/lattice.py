@@ -25,7 +25,7 @@ from orthogp.errors import InputError
 from orthogp.features.base import Features, as_rows, prior_variance
 from orthogp.features.series import lattice_masses
 from orthogp.kernels import Kernel
-from orthogp.kernels.additive import component_kernels
+from orthogp.kernels.terms import component_kernels
 from orthogp.statistics import ComponentLattice, FrequencyLattice
 
 
@@ -233,7 +233,7 @@ def residual_mass(kernel: Kernel, masses: NDArray[np.float64]) -> float:
 class AdditiveLattice(LatticeFeatures):
     """The features of several components, each on a lattice of its own.
 
-    Kernels are sums of one `On` for each component (`orthogp.kernels.additive.join_terms`).
+    Kernels are sums of one `On` for each component (`orthogp.kernels.terms.join_terms`).
 
     Parameters
     ----------

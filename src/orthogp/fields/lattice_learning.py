@@ -16,7 +16,7 @@ from orthogp.learning.families import FamilyRows
 from orthogp.learning.limits import parameter_limits
 from orthogp.learning.problem import Fit, FitSettings, Start
 from orthogp.learning.progress import Progress
-from orthogp.learning.sketch import Rows, Sketch, Units
+from orthogp.learning.sketches import Rows, Sketch, Units
 from orthogp.statistics import FourierStatistics, FrequencyLattice
 
 # With fewer rows the dense solver takes as many features as there are rows.

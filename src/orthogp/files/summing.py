@@ -29,7 +29,7 @@ from orthogp.files.columns import Piece, Reading, Tally, listed
 from orthogp.files.source import RowSource, as_rows
 from orthogp.files.times import TimeScale
 from orthogp.inference import Domain
-from orthogp.learning.sketch import Rows, Sketch
+from orthogp.learning.sketches import Rows, Sketch
 from orthogp.statistics.nufft import CHUNK_ROWS
 
 #: The seconds between two checkpoints.

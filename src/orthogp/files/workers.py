@@ -29,7 +29,7 @@ from orthogp.files.summing import (
 )
 from orthogp.files.text import read_header, split_text
 from orthogp.inference import Domain
-from orthogp.learning.sketch import Sketch
+from orthogp.learning.sketches import Sketch
 
 if TYPE_CHECKING:
     from orthogp.files.cluster import Cluster

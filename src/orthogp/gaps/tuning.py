@@ -45,7 +45,7 @@ from orthogp.inference.threads import one_thread
 from orthogp.kernels import Kernel
 from orthogp.learning.limits import parameter_limits, within_limits
 from orthogp.learning.progress import Progress
-from orthogp.learning.sketch import AdditiveSketch
+from orthogp.learning.sketches import AdditiveSketch
 from orthogp.regressor import GPRegressor, variance_unit
 from orthogp.statistics import FourierStatistics, FrequencyLattice
 from orthogp.statistics.nufft import available_threads, evaluate_series

@@ -8,7 +8,7 @@ import numpy as np
 
 from orthogp.errors import KernelError
 from orthogp.kernels.base import Kernel, Sum
-from orthogp.kernels.spectral import QuasiPeriodic
+from orthogp.kernels.densities import QuasiPeriodic
 from orthogp.kernels.stationary import RBF, Matern, Matern12, Matern32, Matern52, RationalQuadratic
 
 KERNEL_NAMES: dict[str, type[Kernel]] = {

@@ -17,7 +17,7 @@ from orthogp.errors import PrecisionError
 from orthogp.features import MeanPrior
 from orthogp.features.lattice import LatticeFeatures
 from orthogp.inference.bounds import Certificate, factorise, one_pass_bound, titsias_bound
-from orthogp.inference.components import ComponentSums, lattice_posterior
+from orthogp.inference.component_posterior import ComponentSums, lattice_posterior
 from orthogp.inference.moments import Moments
 from orthogp.inference.objective import LatticeObjective
 from orthogp.inference.parameters import pack

@@ -12,7 +12,7 @@ from orthogp.errors import InputError
 from orthogp.features import MeanPrior
 from orthogp.inference import Domain
 from orthogp.learning.families import FamilyRows
-from orthogp.learning.sketch import OFFSET_SD, SLOPE_SD, Rows, Sketch, Units, mean_target, widths
+from orthogp.learning.sketches import OFFSET_SD, SLOPE_SD, Rows, Sketch, Units, mean_target, widths
 
 
 @dataclass(frozen=True)

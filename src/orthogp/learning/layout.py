@@ -16,7 +16,7 @@ from orthogp.features.lattice import LatticeFeatures
 from orthogp.features.series import lattice_masses
 from orthogp.inference.parameters import learned_slots
 from orthogp.kernels import Kernel
-from orthogp.kernels.additive import component_kernels
+from orthogp.kernels.terms import component_kernels
 from orthogp.learning.limits import names_at_limit, parameter_limits
 from orthogp.learning.status import component_label
 from orthogp.learning.wrapping import choose_decimation, wrap_error

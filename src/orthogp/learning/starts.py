@@ -18,7 +18,7 @@ from orthogp.inference.parameters import (
     with_lengthscale_per_column,
 )
 from orthogp.kernels import Cyclic, Kernel, On, QuasiPeriodic, RationalQuadratic, Sum
-from orthogp.kernels.additive import component_kernels
+from orthogp.kernels.terms import component_kernels
 from orthogp.learning.problem import Start
 from orthogp.statistics import AdditiveStatistics, FourierStatistics
 

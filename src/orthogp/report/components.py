@@ -13,10 +13,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from orthogp.errors import InputError
 from orthogp.inference import Domain
-from orthogp.inference.components import AdditivePosterior
+from orthogp.inference.component_posterior import AdditivePosterior
 from orthogp.kernels import Categorical, Kernel
-from orthogp.kernels.additive import component_kernels
 from orthogp.kernels.cyclic import categorical_columns
+from orthogp.kernels.terms import component_kernels
 from orthogp.model_choice import check_categories
 from orthogp.report.names import Names, column_names, plain
 from orthogp.report.plots import (

@@ -20,7 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from orthogp.errors import InputError, OrthogpError
 from orthogp.inference import Domain
-from orthogp.inference.components import AdditivePosterior
+from orthogp.inference.component_posterior import AdditivePosterior
 from orthogp.inference.posterior import Posterior
 from orthogp.report import figures
 from orthogp.report.components import (

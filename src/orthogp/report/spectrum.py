@@ -24,12 +24,12 @@ from orthogp.features import AdditiveLattice, Lattice
 from orthogp.fields.posterior import IterativePosterior
 from orthogp.fields.variance import draw_modes
 from orthogp.inference.bounds import whiten
-from orthogp.inference.components import AdditivePosterior
+from orthogp.inference.component_posterior import AdditivePosterior
 from orthogp.inference.moments import moments_from_statistics
 from orthogp.inference.posterior import Posterior
 from orthogp.kernels.sphere import is_on_sphere
 from orthogp.learning.kept_rows import KeptRows
-from orthogp.learning.sketch import Sketch
+from orthogp.learning.sketches import Sketch
 from orthogp.statistics import FourierStatistics
 from orthogp.statistics.lattice import MAX_DIMS
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from orthogp.features import resolve_features
-from orthogp.inference.components import AdditivePosterior
+from orthogp.inference.component_posterior import AdditivePosterior
 from orthogp.inference.domain import show
 from orthogp.kernels import Categorical, Cyclic, Kernel, Product
-from orthogp.kernels.additive import ADDITIVE_PREFIX
 from orthogp.kernels.base import EARTH_RADIUS
 from orthogp.kernels.sphere import Sphere
+from orthogp.kernels.terms import ADDITIVE_PREFIX
 from orthogp.neighbours.posterior import NeighbourPosterior
 
 if TYPE_CHECKING:

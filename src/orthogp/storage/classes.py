@@ -26,11 +26,11 @@ from orthogp.features.two_block import PointTwoBlock
 from orthogp.features.vff import VariationalFourierSeries
 from orthogp.inference import Certificate, Domain
 from orthogp.kernels import Categorical, Kernel, On, OnSphere, Product, Sum
-from orthogp.kernels.additive import Term
 from orthogp.kernels.cyclic import own_periods
 from orthogp.kernels.sphere import Sphere
+from orthogp.kernels.terms import Term
 from orthogp.learning.kept_rows import KeptRows, RowTotals
-from orthogp.learning.sketch import AdditiveSketch, Sketch
+from orthogp.learning.sketches import AdditiveSketch, Sketch
 from orthogp.statistics import (
     AdditiveStatistics,
     ComponentLattice,

@@ -21,12 +21,12 @@ from orthogp.errors import FileError
 from orthogp.exact.process import ExactPosterior
 from orthogp.features.series import SeriesFeatures
 from orthogp.inference import Certificate, Domain
-from orthogp.inference.components import AdditivePosterior
+from orthogp.inference.component_posterior import AdditivePosterior
 from orthogp.inference.family_posterior import FamilyPosterior
 from orthogp.kernels import Kernel, resolve_kernel
 from orthogp.kernels.sphere import Embedding
 from orthogp.learning.problem import Start
-from orthogp.learning.sketch import Sketch, Units
+from orthogp.learning.sketches import Sketch, Units
 from orthogp.neighbours.posterior import NeighbourPosterior
 from orthogp.report.diagnostic_results import Diagnostics
 from orthogp.statistics import AdditiveStatistics, FourierStatistics

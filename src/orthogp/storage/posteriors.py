@@ -25,7 +25,7 @@ from orthogp.fields.posterior import IterativePosterior
 from orthogp.fields.system import DataDensity
 from orthogp.fields.variance import VarianceField
 from orthogp.inference import Domain
-from orthogp.inference.components import (
+from orthogp.inference.component_posterior import (
     AdditivePosterior,
     AdditiveSolution,
     ComponentSums,
@@ -36,10 +36,10 @@ from orthogp.inference.moments import moments_from_statistics
 from orthogp.inference.posterior import Posterior, Solution
 from orthogp.inference.threads import one_thread
 from orthogp.kernels import Kernel, On, Sum
-from orthogp.kernels.additive import component_kernels
 from orthogp.kernels.cyclic import own_periods
+from orthogp.kernels.terms import component_kernels
 from orthogp.learning.kept_rows import KeptRows
-from orthogp.learning.sketch import AdditiveSketch, Sketch, Units
+from orthogp.learning.sketches import AdditiveSketch, Sketch, Units
 from orthogp.neighbours.posterior import NeighbourPosterior, Trend
 from orthogp.statistics import AdditiveStatistics, FourierStatistics, FrequencyLattice
 from orthogp.storage.classes import Complexes, Floats, demand, demand_shape, whole

@@ -59,7 +59,7 @@ from orthogp.statistics.lattice import MAX_DIMS
 from orthogp.statistics.nufft import chunks, evaluate_series
 
 if TYPE_CHECKING:
-    from orthogp.inference.components import AdditivePosterior
+    from orthogp.inference.component_posterior import AdditivePosterior
 
 
 class Shares(NamedTuple):

@@ -23,7 +23,7 @@ from orthogp.errors import InputError, LatticeMismatchError
 from orthogp.features import MeanPrior
 from orthogp.inference import Domain
 from orthogp.kernels import Categorical, Kernel
-from orthogp.kernels.additive import Term
+from orthogp.kernels.terms import Term
 from orthogp.learning.layout import Layout
 from orthogp.learning.problem import FitSettings
 from orthogp.learning.wrapping import required_period

@@ -20,7 +20,7 @@ from orthogp.features import Features, resolve_features
 from orthogp.features.spectral import SpectralFeatures
 from orthogp.inference import Domain
 from orthogp.kernels import Kernel, resolve_kernel
-from orthogp.learning.sketch import ROUNDING, mean_target
+from orthogp.learning.sketches import ROUNDING, mean_target
 from orthogp.persistence import PersistenceMixin
 from orthogp.regressor import GPRegressor
 from orthogp.stochastic.bound import (
