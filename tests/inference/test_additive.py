@@ -84,9 +84,10 @@ class Problem:
             KERNEL,
             NOISE,
             self.moments,
-            tuple(map(ComponentSums.of, self.statistics.parts)),
             self.domain,
+            None,
             tuple(term.periods for term in split_terms(KERNEL, 5)),
+            tuple(map(ComponentSums.of, self.statistics.parts)),
         )
 
     def prior(self, A, B, *, only=None):

@@ -14,7 +14,6 @@ from orthogp.features.lattice import LatticeFeatures
 from orthogp.inference.bounds import factorise, unwhiten, whiten
 from orthogp.inference.component_posterior import (
     AdditivePosterior,
-    AdditiveSolution,
     ComponentSums,
     latent_shares,
     lattice_posterior,
@@ -22,7 +21,7 @@ from orthogp.inference.component_posterior import (
 from orthogp.inference.domain import Domain
 from orthogp.inference.moments import Moments
 from orthogp.inference.objective import LatticeObjective
-from orthogp.inference.posterior import Posterior
+from orthogp.inference.posterior import Posterior, Solution
 from orthogp.inference.threads import BlasThreads
 from orthogp.kernels import Kernel
 from orthogp.learning.layout import OwnPeriods
@@ -74,9 +73,7 @@ class SiteModel:
         statistics = sites.statistics(features, num_threads)
         return LatticeObjective(features, kernel, statistics, repeats=False, threads=threads)
 
-    def everywhere(
-        self, kernel: Kernel, moments: Moments, num_threads: int | None
-    ) -> Posterior | AdditivePosterior:
+    def everywhere(self, kernel: Kernel, moments: Moments, num_threads: int | None) -> Posterior:
         """Return the posterior of that regression, as if it held wherever the rows are."""
         num_dims = 1 + max(max(own) for own in self.features.columns)
         domain = Domain(*(np.full(num_dims, edge) for edge in (-np.inf, np.inf)))
@@ -86,14 +83,13 @@ class SiteModel:
 
     def posterior(
         self, kernel: Kernel, moments: Moments, domain: Domain, num_threads: int | None
-    ) -> Posterior | AdditivePosterior:
+    ) -> Posterior:
         """Return the posterior over a domain, and of each of several components."""
         features = self.features
         if isinstance(features, Lattice):
             return Posterior(features, kernel, 1.0, moments, domain, num_threads)
         assert isinstance(features, AdditiveLattice)
         assert isinstance(self.sums, AdditiveStatistics)
-        assert self.own_periods is not None
         chol = factorise(moments.gram, 1.0)
         mean = unwhiten(chol, whiten(chol, moments.projection))
         steps = [
@@ -108,11 +104,12 @@ class SiteModel:
             features,
             kernel,
             1.0,
-            AdditiveSolution(mean, chol, shares),
-            tuple(map(ComponentSums.of, thin.parts)),
+            Solution(mean, chol),
             domain,
-            self.own_periods,
             num_threads,
+            self.own_periods,
+            tuple(map(ComponentSums.of, thin.parts)),
+            shares,
         )
 
 

@@ -36,23 +36,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from orthogp.errors import InputError
-from orthogp.features import AdditiveLattice, Lattice
-from orthogp.features.base import prior_variance
+from orthogp.features import AdditiveLattice
 from orthogp.features.lattice import LatticeFeatures
-from orthogp.inference.bounds import factorise, unwhiten, whiten
-from orthogp.inference.domain import Domain, show, warn_outside
+from orthogp.inference.bounds import whiten
+from orthogp.inference.domain import Domain
 from orthogp.inference.fourier_series import Blocks, SeriesBox
 from orthogp.inference.moments import Moments
 from orthogp.inference.posterior import (
-    NEGLIGIBLE_SHARE,
     Posterior,
-    covariance_matrix,
+    Solution,
     derivative_variance,
-    potri,
 )
-from orthogp.inference.predictive import Gaussian, PredictivePosterior
+from orthogp.inference.predictive import Gaussian
 from orthogp.inference.residual import unseen_modes
-from orthogp.inference.threads import one_thread
 from orthogp.kernels import Kernel
 from orthogp.statistics import FourierStatistics, FrequencyLattice, RealSums
 from orthogp.statistics.lattice import MAX_DIMS
@@ -141,7 +137,7 @@ class VarianceSeries:
 
     def __init__(
         self,
-        features: AdditiveLattice,
+        features: LatticeFeatures,
         covariance: NDArray[np.float64],
         residual: float,
         num_threads: int | None,
@@ -249,64 +245,6 @@ def _joined(first: FrequencyLattice, second: FrequencyLattice) -> FrequencyLatti
     )
 
 
-def draw_coefficients(
-    part: Lattice, kernel: Kernel, z: NDArray[np.float64], rng: np.random.Generator
-) -> NDArray[np.complex128]:
-    """Return a component's series for drawn cosine and sine coefficients z (2s−2, draws, p).
-
-    The modes that are no features come from the prior; of those together of less than
-    `NEGLIGIBLE_SHARE` of its variance, and those beyond the lattice's extent, none are drawn.
-    """
-    indices, masses, _ = unseen_modes(part, kernel)
-    order = np.argsort(masses)
-    total = float(part.masses(kernel) @ part.multiplicity) + 2 * float(masses.sum())
-    dropped = np.cumsum(2 * masses[order]) <= NEGLIGIBLE_SHARE * total
-    kept = np.sort(order[~dropped])
-    indices, masses = indices[kept], masses[kept]
-    box = SeriesBox(np.abs(np.concatenate([part.indices, indices])).max(axis=0))
-    cosines, sines = np.split(z, 2)
-    _, num_draws, num_targets = z.shape
-    series = np.empty((num_draws, num_targets, *box.shape), dtype=np.complex128)
-    for i in range(num_draws):
-        for j in range(num_targets):
-            unseen = np.sqrt(2 * masses) * rng.standard_normal((2, len(masses)))
-            series[i, j] = box.function(part.indices[1:], cosines[:, i, j], sines[:, i, j])
-            series[i, j] += box.function(indices, *unseen)
-    return series
-
-
-class AdditiveDraws:
-    """Functions drawn from the posterior, to be evaluated anywhere in the covered domain."""
-
-    def __init__(
-        self,
-        constant: NDArray[np.float64],
-        series: list[NDArray[np.complex128]],
-        slopes: NDArray[np.float64],
-        posterior: AdditivePosterior,
-    ) -> None:
-        self._constant = constant
-        self._series = series
-        self._slopes = slopes
-        self._posterior = posterior
-
-    def __call__(self, X: NDArray) -> NDArray[np.float64]:
-        """Return the functions at the rows of X, (n, draws, p)."""
-        X = np.asarray(X, dtype=np.float64)
-        posterior = self._posterior
-        posterior.require_covered(X)
-        values = np.broadcast_to(self._constant, (len(X), *self._constant.shape)).copy()
-        features = posterior.features
-        for part, columns, series in zip(
-            features.parts, features.columns, self._series, strict=True
-        ):
-            flat = series.reshape(-1, *series.shape[2:])
-            inputs = X[:, list(columns)]
-            own = evaluate_series(flat, part.lattice, inputs, num_threads=posterior.num_threads)
-            values += own.reshape(values.shape)
-        return values + np.einsum("nq,qsp->nsp", features.mean.covariates(X), self._slopes)
-
-
 # Rows whose features are formed at once.
 _CHUNK_ROWS = 2048
 # From so many rows on, series evaluated by transforms are quicker than the features themselves.
@@ -330,30 +268,17 @@ class ComponentSums(NamedTuple):
         return self.averages[tuple((indices + self.lattice.extent).T)]
 
 
-class AdditiveSolution(NamedTuple):
-    """q(u): its mean (m, p), and L (m, m) with S⁻¹ = LLᵀ; and the shares that follow."""
-
-    mean: NDArray[np.float64]
-    chol: NDArray[np.float64]
-    shares: Shares
-
-
-class AdditivePosterior(PredictivePosterior):
-    """q(f) of an additive model; see the module's docstring.
+class AdditivePosterior(Posterior):
+    """q(f) of several components, and of each; see the module's docstring.
 
     Parameters
     ----------
-    features, kernel, noise_variance
-        The model.
-    moments : Moments or AdditiveSolution
-        Its moments over the data, or what follows from them.
+    features, kernel, noise_variance, moments, domain, num_threads, own_periods
+        As for `Posterior`.
     sums : tuple of ComponentSums
         For the components; the whole function does without.
-    domain : Domain
-        Of all columns: where the wrapped priors stand for the kernels. A component beyond it is as
-        under the prior, while the others are not concerned.
-    own_periods : tuple of tuples
-        The periods that the components have by themselves: along those columns there is no end.
+    shares : Shares, optional
+        How much the components explain, unless the moments say so.
     """
 
     def __init__(
@@ -361,39 +286,21 @@ class AdditivePosterior(PredictivePosterior):
         features: AdditiveLattice,
         kernel: Kernel,
         noise_variance: float,
-        moments: Moments | AdditiveSolution,
-        sums: tuple[ComponentSums, ...],
+        moments: Moments | Solution,
         domain: Domain,
-        own_periods: tuple[tuple[float | None, ...], ...],
-        num_threads: int | None = None,
+        num_threads: int | None,
+        own_periods: tuple[tuple[float | None, ...], ...] | None,
+        sums: tuple[ComponentSums, ...],
+        shares: Shares | None = None,
     ) -> None:
-        self.features = features
-        self.kernel = kernel
-        self.kernels = features.kernels(kernel)
-        self.noise_variance = noise_variance
-        self.domain = domain
-        self.num_threads = num_threads
-        masses = features.masses(kernel)
-        self._zero_masses = np.array([masses[own.start] for own in features.mass_slices])
-        self._amplitudes = np.sqrt(features.squared_amplitudes(masses))
-        #: k_j(0), and what of it the features leave out, for each component.
-        self.prior_variances = np.array([prior_variance(own) for own in self.kernels])
-        seen = [features.multiplicity[at] @ masses[at] for at in features.mass_slices]
-        self.residuals = np.maximum(self.prior_variances - np.array(seen), 0.0)
-        self.prior_variance = float(self.prior_variances.sum())
-        self.residual = float(self.residuals.sum())
-        if isinstance(moments, Moments):
-            chol = factorise(moments.gram, noise_variance)
-            mean = unwhiten(chol, whiten(chol, moments.projection)) / noise_variance
-            shares = target_shares(features, self._amplitudes, mean, moments)
-            moments = AdditiveSolution(mean, chol, shares)
-        #: The posterior mean of u, (m, p), its factor, and how much the components explain.
-        self.mean, self.chol, self.shares = moments
+        super().__init__(
+            features, kernel, noise_variance, moments, domain, num_threads, own_periods
+        )
+        if shares is None:
+            assert isinstance(moments, Moments)
+            shares = target_shares(features, self._amplitudes, self.mean, moments)
+        self.shares = shares
         self.sums = sums
-        self._bounded = [
-            [c for c, own in zip(columns, periods, strict=True) if own is None]
-            for columns, periods in zip(features.columns, own_periods, strict=True)
-        ]
 
     # ------------------------------------------------------------------ the whole function
 
@@ -415,7 +322,7 @@ class AdditivePosterior(PredictivePosterior):
         coefficients = self._coefficient_mean
         mean = np.broadcast_to(coefficients[0], (len(X), coefficients.shape[1])).copy()
         for j, own in enumerate(self.features.slices):
-            part = self._series(j, coefficients[own], X)
+            part = self._component_series(j, coefficients[own], X)
             mean += part if outside is None else np.where(outside[:, j, None], 0.0, part)
         if outside is not None:
             inside = self.features.mean.offset_variance + ~outside @ self._zero_masses
@@ -423,27 +330,6 @@ class AdditivePosterior(PredictivePosterior):
         if self.features.num_slopes:
             mean += self.features.mean.covariates(X) @ coefficients[-self.features.num_slopes :]
         return mean
-
-    def covariance(self, X: NDArray) -> NDArray[np.float64]:
-        """Return the covariance matrix of f at the rows of X, (n, n)."""
-        X = np.asarray(X, dtype=np.float64)
-        outside = self._outside(X)
-        Phi, _ = self._features(X, outside)
-        whitened = whiten(self.chol, Phi.T)
-        total = whitened.T @ whitened
-        # All prior covariance that the features do not stand for.
-        total -= Phi @ Phi.T
-        total += self.features.mean.offset_variance
-        covariates = self.features.mean.covariates(X)
-        total += self.features.mean.slope_variance * covariates @ covariates.T
-        for j, (own, columns) in enumerate(zip(self.kernels, self.features.columns, strict=True)):
-            inputs = X[:, list(columns)]
-            inside = np.ones(len(X), dtype=bool) if outside is None else ~outside[:, j]
-            period = self.features.parts[j].lattice.period
-            total[np.ix_(inside, inside)] += covariance_matrix(own, inputs[inside], period)
-            if not inside.all():
-                total[np.ix_(~inside, ~inside)] += covariance_matrix(own, inputs[~inside])
-        return total
 
     def derivative(self, X: NDArray, dim: int = 0) -> Gaussian:
         """Return mean and variance of ∂f/∂x_dim at the rows of X."""
@@ -480,21 +366,6 @@ class AdditivePosterior(PredictivePosterior):
             "Integrals over boxes are for models of up to three columns: average predictions, or "
             "fit a kernel on fewer columns by kernel.on(0, 1)."
         )
-
-    def draw(self, num_draws: int, rng: np.random.Generator) -> AdditiveDraws:
-        """Return functions drawn from q(f), to be evaluated anywhere in the covered domain."""
-        m, num_targets = self.mean.shape
-        noise = rng.standard_normal((m, num_draws * num_targets))
-        u = unwhiten(self.chol, noise).reshape(m, num_draws, num_targets) + self.mean[:, None, :]
-        z = self._amplitudes[:, None, None] * u
-        coefficients = [
-            draw_coefficients(part, own, z[at], rng)
-            for part, own, at in zip(
-                self.features.parts, self.kernels, self.features.slices, strict=True
-            )
-        ]
-        slopes = z[self.features.num_features - self.features.num_slopes :]
-        return AdditiveDraws(z[0], coefficients, slopes, self)
 
     # ------------------------------------------------------------------ components
 
@@ -553,72 +424,14 @@ class AdditivePosterior(PredictivePosterior):
 
     # ------------------------------------------------------------------ parts
 
-    def require_covered(self, X: NDArray) -> None:
-        """Raise `InputError` unless all rows lie in the covered domain."""
-        outside = self._where_outside(X)
-        if outside is not None:
-            raise InputError(
-                f"{int(outside.any(axis=1).sum())} of {len(X)} points lie outside the covered "
-                f"domain {show(self.domain)}: fit with a larger `domain`."
-            )
-
-    def _where_outside(self, X: NDArray) -> NDArray[np.bool_] | None:
-        """Return at which rows which components are outside their domain, (n, j)."""
-        if self.domain.outside(X) is None:
-            return None
-        beyond = (self.domain.lower > X) | (self.domain.upper < X)
-        outside = np.stack([beyond[:, own].any(axis=1) for own in self._bounded], axis=1)
-        return outside if outside.any() else None
-
-    def _outside(self, X: NDArray, only: int | None = None) -> NDArray[np.bool_] | None:
-        outside = self._where_outside(X)
-        if outside is None:
-            return None
-        concerned = outside.any(axis=1) if only is None else outside[:, only]
-        if concerned.any():
-            warn_outside(int(concerned.sum()), len(X), self.domain)
-        return outside
-
-    def _features(
-        self, X: NDArray, outside: NDArray[np.bool_] | None
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64] | float]:
-        """Return the features at rows of X, and the variance that is independent of them.
-
-        A component outside has no features there. The constant feature is the offset plus all
-        components' own constants; given it, those of the offset and the components inside are
-        Gaussian.
-        """
-        Phi = self.features.design(X) * self._amplitudes
-        if outside is None:
-            return Phi, self.residual
-        for j, own in enumerate(self.features.slices):
-            Phi[outside[:, j], own] = 0.0
-        inside = self.features.mean.offset_variance + ~outside @ self._zero_masses
-        Phi[:, 0] = inside / self._amplitudes[0]
-        left = inside - Phi[:, 0] ** 2
-        return Phi, left + ~outside @ self.residuals + outside @ self.prior_variances
-
-    @cached_property
-    def _coefficient_mean(self) -> NDArray[np.float64]:
-        return self._amplitudes[:, None] * self.mean
-
-    @cached_property
-    def _inverse(self) -> NDArray[np.float64]:
-        """B⁻¹."""
-        with one_thread():
-            inverse = potri(self.chol, lower=1)[0]
-        return np.tril(inverse) + np.tril(inverse, -1).T
-
-    def _coefficient_covariance(self, own: slice) -> NDArray[np.float64]:
-        amplitudes = self._amplitudes[own]
-        return amplitudes[:, None] * self._inverse[own, own] * amplitudes
-
     @cached_property
     def _variance_series(self) -> VarianceSeries:
         covariance = self._amplitudes[:, None] * self._inverse * self._amplitudes
         return VarianceSeries(self.features, covariance, self.residual, self.num_threads)
 
-    def _series(self, j: int, coefficients: NDArray[np.float64], X: NDArray) -> NDArray[np.float64]:
+    def _component_series(
+        self, j: int, coefficients: NDArray[np.float64], X: NDArray
+    ) -> NDArray[np.float64]:
         """Return a component's series at rows of X, (n, p)."""
         part = self.features.parts[j]
         if len(part.indices) == 1:
@@ -640,7 +453,7 @@ def lattice_posterior(
     num_threads: int | None,
     own_periods: tuple[tuple[float | None, ...], ...] | None = None,
     sums: tuple[ComponentSums, ...] = (),
-) -> Posterior | AdditivePosterior:
+) -> Posterior:
     """Return the posterior of lattice features, of one component or several.
 
     Parameters
@@ -651,10 +464,7 @@ def lattice_posterior(
         Of several components, as `AdditivePosterior` takes them.
     """
     kernel, noise_variance = model
-    if isinstance(features, Lattice):
-        return Posterior(features, kernel, noise_variance, moments, domain, num_threads)
-    assert isinstance(features, AdditiveLattice)
-    assert own_periods is not None
-    return AdditivePosterior(
-        features, kernel, noise_variance, moments, sums, domain, own_periods, num_threads
-    )
+    own = (kernel, noise_variance, moments, domain, num_threads)
+    if isinstance(features, AdditiveLattice):
+        return AdditivePosterior(features, *own, own_periods, sums)
+    return Posterior(features, *own)

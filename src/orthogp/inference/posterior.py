@@ -25,9 +25,10 @@ from scipy.linalg import get_lapack_funcs
 
 from orthogp.errors import InputError
 from orthogp.features import Lattice
-from orthogp.features.lattice import residual_mass
+from orthogp.features.base import prior_variance
+from orthogp.features.lattice import LatticeFeatures
 from orthogp.inference.bounds import factorise, unwhiten, whiten
-from orthogp.inference.domain import Domain, require_inside, warn_outside
+from orthogp.inference.domain import Domain, show, warn_outside
 from orthogp.inference.fourier_series import Blocks, SeriesBox
 from orthogp.inference.moments import Moments
 from orthogp.inference.predictive import Gaussian, PredictivePosterior
@@ -103,33 +104,62 @@ def largest_box_integral(
 NEGLIGIBLE_SHARE = 1e-9
 
 
+def draw_coefficients(
+    part: Lattice, kernel: Kernel, z: NDArray[np.float64], rng: np.random.Generator
+) -> NDArray[np.complex128]:
+    """Return a component's series for drawn cosine and sine coefficients z (2s−2, draws, p).
+
+    The modes that are no features come from the prior; of those together of less than
+    `NEGLIGIBLE_SHARE` of its variance, and those beyond the lattice's extent, none are drawn.
+    """
+    indices, masses, _ = unseen_modes(part, kernel)
+    order = np.argsort(masses)
+    total = float(part.masses(kernel) @ part.multiplicity) + 2 * float(masses.sum())
+    dropped = np.cumsum(2 * masses[order]) <= NEGLIGIBLE_SHARE * total
+    kept = np.sort(order[~dropped])
+    indices, masses = indices[kept], masses[kept]
+    box = SeriesBox(np.abs(np.concatenate([part.indices, indices])).max(axis=0))
+    cosines, sines = np.split(z, 2)
+    _, num_draws, num_targets = z.shape
+    series = np.empty((num_draws, num_targets, *box.shape), dtype=np.complex128)
+    for i in range(num_draws):
+        for j in range(num_targets):
+            unseen = np.sqrt(2 * masses) * rng.standard_normal((2, len(masses)))
+            series[i, j] = box.function(part.indices[1:], cosines[:, i, j], sines[:, i, j])
+            series[i, j] += box.function(indices, *unseen)
+    return series
+
+
 class FunctionDraws:
     """Functions drawn from the posterior, to be evaluated anywhere in the covered domain."""
 
     def __init__(
         self,
-        coefficients: NDArray[np.complex128],
+        constant: NDArray[np.float64],
+        series: list[NDArray[np.complex128]],
         slopes: NDArray[np.float64],
         posterior: Posterior,
-        num_threads: int | None = None,
     ) -> None:
-        self._coefficients = coefficients
+        self._constant = constant
+        self._series = series
         self._slopes = slopes
         self._posterior = posterior
-        self._num_threads = num_threads
 
     def __call__(self, X: NDArray) -> NDArray[np.float64]:
         """Return the functions at the rows of X, (n, draws, p)."""
-        posterior = self._posterior
         X = np.asarray(X, dtype=np.float64)
+        posterior = self._posterior
         posterior.require_covered(X)
-        num_draws, num_targets = self._coefficients.shape[:2]
-        flat = self._coefficients.reshape(-1, *self._coefficients.shape[2:])
-        values = evaluate_series(
-            flat, posterior.features.lattice, X, num_threads=self._num_threads
-        ).reshape(len(X), num_draws, num_targets)
-        covariates = posterior.features.mean.covariates(X)
-        return values + np.einsum("nq,spq->nsp", covariates, self._slopes)
+        values = np.broadcast_to(self._constant, (len(X), *self._constant.shape)).copy()
+        features = posterior.features
+        for part, columns, series in zip(
+            features.parts, features.columns, self._series, strict=True
+        ):
+            flat = series.reshape(-1, *series.shape[2:])
+            inputs = X[:, list(columns)]
+            own = evaluate_series(flat, part.lattice, inputs, num_threads=posterior.num_threads)
+            values += own.reshape(values.shape)
+        return values + np.einsum("nq,qsp->nsp", features.mean.covariates(X), self._slopes)
 
 
 class Solution(NamedTuple):
@@ -149,19 +179,23 @@ class Posterior(PredictivePosterior):
     moments : Moments or Solution
         Its moments over the data, or what follows from them.
     domain : Domain
-        Where the wrapped prior stands for the kernel; beyond it predictions are the prior's.
+        Where the wrapped priors stand for the kernels. A component beyond it is as under the prior,
+        while the others are not concerned.
     num_threads : int, optional
         For the transforms; all available cores unless given.
+    own_periods : tuple of tuples, optional
+        The periods that the components' kernels have: along those columns there is no end.
     """
 
     def __init__(
         self,
-        features: Lattice,
+        features: LatticeFeatures,
         kernel: Kernel,
         noise_variance: float,
         moments: Moments | Solution,
         domain: Domain,
         num_threads: int | None = None,
+        own_periods: tuple[tuple[float | None, ...], ...] | None = None,
     ) -> None:
         if isinstance(moments, Moments):
             chol = factorise(moments.gram, noise_variance)
@@ -170,6 +204,7 @@ class Posterior(PredictivePosterior):
             mean, chol = moments
         self.features = features
         self.kernel = kernel
+        self.kernels = features.kernels(kernel)
         self.noise_variance = noise_variance
         self.domain = domain
         self.num_threads = num_threads
@@ -178,8 +213,19 @@ class Posterior(PredictivePosterior):
         self.mean = mean
         self._masses = features.masses(kernel)
         self._amplitudes = np.sqrt(features.squared_amplitudes(self._masses))
-        self.residual = residual_mass(kernel, self._masses)
-        self.prior_variance = self.residual + float(self._masses[0] + 2 * self._masses[1:].sum())
+        self._zero_masses = np.array([self._masses[own.start] for own in features.mass_slices])
+        #: k_j(0), and what of it the features leave out, for each component.
+        self.prior_variances = np.array([prior_variance(own) for own in self.kernels])
+        seen = [features.multiplicity[at] @ self._masses[at] for at in features.mass_slices]
+        self.residuals = np.maximum(self.prior_variances - np.array(seen), 0.0)
+        self.prior_variance = float(self.prior_variances.sum())
+        self.residual = float(self.residuals.sum())
+        if own_periods is None:
+            own_periods = tuple((None,) * len(columns) for columns in features.columns)
+        self._bounded = [
+            [column for column, own in zip(columns, periods, strict=True) if own is None]
+            for columns, periods in zip(features.columns, own_periods, strict=True)
+        ]
 
     # ------------------------------------------------------------------ means and variances
 
@@ -191,66 +237,65 @@ class Posterior(PredictivePosterior):
         variance = columns[:, 0]
         if self.features.mean.slope_variance:
             covariates = self.features.mean.covariates(X)
-            slopes = slice(2 * len(self.features.indices) - 1, None)
+            slopes = slice(2 * len(self._part.indices) - 1, None)
             mean = mean + covariates @ self._coefficient_mean[slopes]
             variance = variance + 2 * np.einsum(
                 "nq,nq->n", covariates, columns[:, 1 + num_targets :]
             )
             variance += np.einsum(
-                "nq,qr,nr->n", covariates, self._coefficient_covariance[slopes, slopes], covariates
+                "nq,qr,nr->n", covariates, self._coefficient_covariance(slopes), covariates
             )
         # What no feature sees is a part of every variance: below it only rounding can lead.
         variance = np.maximum(variance, self.residual)
-        outside = self.domain.outside(X)
+        outside = self._outside(X)
         if outside is not None:
-            warn_outside(int(outside.sum()), len(X), self.domain)
-            mean = mean.copy()
-            mean[outside], variance[outside] = self._predict_outside(X[outside])
+            mean, beyond = mean.copy(), outside.any(axis=1)
+            Phi, extra = self._features(np.asarray(X, dtype=np.float64)[beyond], outside[beyond])
+            mean[beyond] = Phi @ self.mean
+            variance[beyond] = extra + np.sum(whiten(self.chol, Phi.T) ** 2, axis=0)
         return Gaussian(mean, variance)
 
     def covariance(self, X: NDArray) -> NDArray[np.float64]:
         """Return the covariance matrix of f at the rows of X, (n, n)."""
         X = np.asarray(X, dtype=np.float64)
-        outside = self.domain.outside(X)
-        inside = np.ones(len(X), dtype=bool) if outside is None else ~outside
-        Phi = np.empty((len(X), self.features.num_features))
-        Phi[inside] = self.features.design(X[inside]) * self._amplitudes
-        independent = np.zeros((len(X), len(X)))
-        prior = covariance_matrix(self.kernel, X[inside], self.features.lattice.period)
-        mean_prior = self.features.mean
-        covariates = mean_prior.covariates(X[inside])
-        prior += mean_prior.offset_variance
-        prior += mean_prior.slope_variance * covariates @ covariates.T
-        independent[np.ix_(inside, inside)] = prior - Phi[inside] @ Phi[inside].T
-        if outside is not None:
-            warn_outside(int(outside.sum()), len(X), self.domain)
-            Phi[outside], offset = self._features_outside(X[outside])
-            independent[np.ix_(outside, outside)] = offset + covariance_matrix(
-                self.kernel, X[outside]
-            )
+        outside = self._outside(X)
+        Phi, _ = self._features(X, outside)
         whitened = whiten(self.chol, Phi.T)
-        return independent + whitened.T @ whitened
+        total = whitened.T @ whitened
+        # All prior covariance that the features do not stand for.
+        total -= Phi @ Phi.T
+        total += self.features.mean.offset_variance
+        covariates = self.features.mean.covariates(X)
+        total += self.features.mean.slope_variance * covariates @ covariates.T
+        for j, (own, columns) in enumerate(zip(self.kernels, self.features.columns, strict=True)):
+            inputs = X[:, list(columns)]
+            inside = np.ones(len(X), dtype=bool) if outside is None else ~outside[:, j]
+            period = self.features.parts[j].lattice.period
+            total[np.ix_(inside, inside)] += covariance_matrix(own, inputs[inside], period)
+            if not inside.all():
+                total[np.ix_(~inside, ~inside)] += covariance_matrix(own, inputs[~inside])
+        return total
 
     def derivative(self, X: NDArray, dim: int = 0) -> Gaussian:
         """Return mean and variance of ∂f/∂x_dim at the rows of X."""
         X = np.asarray(X, dtype=np.float64)
         prior = derivative_prior(self.kernel, X.shape[1], dim)
         self.require_covered(X)
-        s, num_targets = len(self.features.indices), self.mean.shape[1]
-        omega = self.features.omegas[:, dim]
+        s, num_targets = len(self._part.indices), self.mean.shape[1]
+        omega = self._part.omegas[:, dim]
         blocks = Blocks.split(self._excess_covariance, s).differentiated(omega)
-        series = [self._box.quadratic(self.features.indices, blocks)]
+        series = [self._box.quadratic(self._part.indices, blocks)]
         series += [
             self._derivative_series(self._coefficient_mean[:, j], dim) for j in range(num_targets)
         ]
         slope_mean, slope_variance = np.zeros(num_targets), 0.0
         if self.features.mean.slope_variance:
-            slope = 2 * s - 1 + dim
+            slope, covariance = 2 * s - 1 + dim, self._coefficient_covariance(slice(None))
             width = self.features.mean.width[dim]
-            cross = self._derivative_series(self._coefficient_covariance[:, slope] / width, dim)
+            cross = self._derivative_series(covariance[:, slope] / width, dim)
             series[0] = series[0] + 2 * cross
             slope_mean = self._coefficient_mean[slope] / width
-            slope_variance = self._coefficient_covariance[slope, slope] / width**2
+            slope_variance = covariance[slope, slope] / width**2
         columns = self._evaluate(np.stack(series), X)
         variance = prior + columns[:, 0] + slope_variance
         unseen = prior - 2 * np.sum(self._masses * omega**2)
@@ -265,7 +310,7 @@ class Posterior(PredictivePosterior):
         lower, upper = check_boxes(lower, upper)
         self.require_covered(lower)
         self.require_covered(upper)
-        waves = box_integrals(self.features.lattice, self.features.indices, lower, upper)
+        waves = box_integrals(self._part.lattice, self._part.indices, lower, upper)
         volume = np.prod(upper - lower, axis=1)
         weights = np.concatenate(
             [
@@ -277,123 +322,132 @@ class Posterior(PredictivePosterior):
         )
         whitened = whiten(self.chol, (weights * self._amplitudes).T)
         indices, masses, beyond = self._unseen_modes
-        unseen = box_integrals(self.features.lattice, indices, lower, upper)
-        largest = largest_box_integral(self.features.lattice, lower, upper)
+        unseen = box_integrals(self._part.lattice, indices, lower, upper)
+        largest = largest_box_integral(self._part.lattice, lower, upper)
         variance = np.sum(whitened**2, axis=0) + 2 * np.abs(unseen) ** 2 @ masses + beyond * largest
         return Gaussian(weights @ self._coefficient_mean, variance)
 
     # ------------------------------------------------------------------ draws
 
     def draw(self, num_draws: int, rng: np.random.Generator) -> FunctionDraws:
-        """Return functions drawn from q(f).
-
-        The features are drawn from q(u), the lattice's other modes from the prior, of which they
-        are independent. Modes beyond the lattice's extent, and those that together carry less than
-        `NEGLIGIBLE_SHARE` of the prior variance, are left out.
-        """
+        """Return functions drawn from q(f), to be evaluated anywhere in the covered domain."""
         m, num_targets = self.mean.shape
         noise = rng.standard_normal((m, num_draws * num_targets))
         u = unwhiten(self.chol, noise).reshape(m, num_draws, num_targets) + self.mean[:, None, :]
         z = self._amplitudes[:, None, None] * u
-        s = len(self.features.indices)
-        indices, masses = self._drawn_modes
-        reach = np.abs(np.concatenate([self.features.indices, indices])).max(axis=0)
-        box = SeriesBox(reach)
-        coefficients = np.empty((num_draws, num_targets, *box.shape), dtype=np.complex128)
-        for i in range(num_draws):
-            for j in range(num_targets):
-                sines = np.concatenate([[0.0], z[s : 2 * s - 1, i, j]])
-                seen = box.function(self.features.indices, z[:s, i, j], sines)
-                unseen = np.sqrt(2 * masses) * rng.standard_normal((2, len(masses)))
-                coefficients[i, j] = seen + box.function(indices, *unseen)
-        slopes = np.moveaxis(z[2 * s - 1 :], 0, -1)
-        return FunctionDraws(coefficients, slopes, self, self.num_threads)
+        coefficients = [
+            draw_coefficients(part, own, z[at], rng)
+            for part, own, at in zip(
+                self.features.parts, self.kernels, self.features.slices, strict=True
+            )
+        ]
+        slopes = z[self.features.num_features - self.features.num_slopes :]
+        return FunctionDraws(z[0], coefficients, slopes, self)
 
     # ------------------------------------------------------------------ parts
 
     def require_covered(self, X: NDArray) -> None:
         """Raise `InputError` unless all rows lie in the covered domain."""
-        require_inside(self.domain, X)
+        outside = self._where_outside(X)
+        if outside is not None:
+            raise InputError(
+                f"{int(outside.any(axis=1).sum())} of {len(X)} points lie outside the covered "
+                f"domain {show(self.domain)}: fit with a larger `domain`."
+            )
 
-    @cached_property
-    def _box(self) -> SeriesBox:
-        return SeriesBox(2 * np.abs(self.features.indices).max(axis=0))
+    def _where_outside(self, X: NDArray) -> NDArray[np.bool_] | None:
+        """Return at which rows which components are outside their domain, (n, j)."""
+        if self.domain.outside(X) is None:
+            return None
+        beyond = (self.domain.lower > X) | (self.domain.upper < X)
+        outside = np.stack([beyond[:, own].any(axis=1) for own in self._bounded], axis=1)
+        return outside if outside.any() else None
+
+    def _outside(self, X: NDArray, only: int | None = None) -> NDArray[np.bool_] | None:
+        outside = self._where_outside(X)
+        if outside is None:
+            return None
+        concerned = outside.any(axis=1) if only is None else outside[:, only]
+        if concerned.any():
+            warn_outside(int(concerned.sum()), len(X), self.domain)
+        return outside
+
+    def _features(
+        self, X: NDArray, outside: NDArray[np.bool_] | None
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64] | float]:
+        """Return the features at rows of X, and the variance that is independent of them.
+
+        A component outside has no features there. The constant feature is the offset plus all
+        components' own constants; given it, those of the offset and the components inside are
+        Gaussian.
+        """
+        Phi = self.features.design(X) * self._amplitudes
+        if outside is None:
+            return Phi, self.residual
+        for j, own in enumerate(self.features.slices):
+            Phi[outside[:, j], own] = 0.0
+        inside = self.features.mean.offset_variance + ~outside @ self._zero_masses
+        Phi[:, 0] = inside / self._amplitudes[0] if self._amplitudes[0] > 0 else 0.0
+        left = inside - Phi[:, 0] ** 2
+        return Phi, left + ~outside @ self.residuals + outside @ self.prior_variances
 
     @cached_property
     def _coefficient_mean(self) -> NDArray[np.float64]:
         return self._amplitudes[:, None] * self.mean
 
     @cached_property
-    def _coefficient_covariance(self) -> NDArray[np.float64]:
+    def _inverse(self) -> NDArray[np.float64]:
+        """B⁻¹."""
         with one_thread():
             inverse = potri(self.chol, lower=1)[0]
-        inverse = np.tril(inverse) + np.tril(inverse, -1).T
-        return self._amplitudes[:, None] * inverse * self._amplitudes
+        return np.tril(inverse) + np.tril(inverse, -1).T
+
+    def _coefficient_covariance(self, own: slice) -> NDArray[np.float64]:
+        amplitudes = self._amplitudes[own]
+        return amplitudes[:, None] * self._inverse[own, own] * amplitudes
+
+    @property
+    def _part(self) -> Lattice:
+        """The modes of a joint model's only component."""
+        return self.features.parts[0]
+
+    @cached_property
+    def _box(self) -> SeriesBox:
+        return SeriesBox(2 * np.abs(self._part.indices).max(axis=0))
 
     @cached_property
     def _excess_covariance(self) -> NDArray[np.float64]:
         """The posterior less the prior covariance of the coefficients."""
-        return self._coefficient_covariance - np.diag(self._amplitudes**2)
+        return self._coefficient_covariance(slice(None)) - np.diag(self._amplitudes**2)
 
     @cached_property
     def _predictive_series(self) -> list[NDArray[np.complex128]]:
         """The variance, the means and the covariances with the slopes."""
-        s, indices = len(self.features.indices), self.features.indices
+        s, indices = len(self._part.indices), self._part.indices
         variance = self._box.quadratic(indices, Blocks.split(self._excess_covariance, s))
         variance[tuple(self._box.reach)] += self.prior_variance + self.features.mean.offset_variance
-        slopes = self._coefficient_covariance[:, 2 * s - 1 :]
+        slopes = self._coefficient_covariance(slice(None))[:, 2 * s - 1 :]
         return [variance, *map(self._series, [*self._coefficient_mean.T, *slopes.T])]
 
     @cached_property
     def _unseen_modes(self) -> tuple[NDArray[np.int64], NDArray[np.float64], float]:
-        return unseen_modes(self.features, self.kernel)
-
-    @cached_property
-    def _drawn_modes(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """The unseen modes, without the many whose masses add up to nothing."""
-        indices, masses, _ = self._unseen_modes
-        order = np.argsort(masses)
-        dropped = np.cumsum(2 * masses[order]) <= NEGLIGIBLE_SHARE * self.prior_variance
-        kept = np.sort(order[~dropped])
-        return indices[kept], masses[kept]
+        return unseen_modes(self._part, self.kernel)
 
     def _series(self, coefficients: NDArray[np.float64]) -> NDArray[np.complex128]:
-        s = len(self.features.indices)
+        s = len(self._part.indices)
         sines = np.concatenate([[0.0], coefficients[s : 2 * s - 1]])
-        return self._box.function(self.features.indices, coefficients[:s], sines)
+        return self._box.function(self._part.indices, coefficients[:s], sines)
 
     def _derivative_series(
         self, coefficients: NDArray[np.float64], dim: int
     ) -> NDArray[np.complex128]:
-        s = len(self.features.indices)
-        omega = self.features.omegas[:, dim]
+        s = len(self._part.indices)
+        omega = self._part.omegas[:, dim]
         sines = np.concatenate([[0.0], coefficients[s : 2 * s - 1]])
-        return self._box.function(self.features.indices, omega * sines, -omega * coefficients[:s])
+        return self._box.function(self._part.indices, omega * sines, -omega * coefficients[:s])
 
     def _evaluate(self, series: NDArray[np.complex128], X: NDArray) -> NDArray[np.float64]:
-        return evaluate_series(series, self.features.lattice, X, num_threads=self.num_threads)
-
-    def _features_outside(self, X: NDArray) -> tuple[NDArray[np.float64], float]:
-        """Return features of the mean function alone, and the offset's variance beyond them.
-
-        Mode zero is the offset plus the process's own mean; given it, the offset is Gaussian.
-        """
-        offset_variance = self.features.mean.offset_variance
-        Phi = np.zeros((len(X), self.features.num_features))
-        s = len(self.features.indices)
-        left = 0.0
-        if offset_variance:
-            Phi[:, 0] = offset_variance / self._amplitudes[0]
-            left = offset_variance - Phi[0, 0] ** 2
-        covariates = self.features.mean.covariates(X)
-        Phi[:, 2 * s - 1 :] = covariates * np.sqrt(self.features.mean.slope_variance)
-        return Phi, left
-
-    def _predict_outside(self, X: NDArray) -> Gaussian:
-        Phi, left = self._features_outside(np.asarray(X, dtype=np.float64))
-        whitened = whiten(self.chol, Phi.T)
-        variance = self.prior_variance + left + np.sum(whitened**2, axis=0)
-        return Gaussian(Phi @ self.mean, variance)
+        return evaluate_series(series, self._part.lattice, X, num_threads=self.num_threads)
 
 
 def covariance_matrix(

@@ -20,7 +20,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from orthogp.errors import InputError, OrthogpError
 from orthogp.inference import Domain
-from orthogp.inference.component_posterior import AdditivePosterior
 from orthogp.inference.posterior import Posterior
 from orthogp.report import figures
 from orthogp.report.components import (
@@ -473,7 +472,7 @@ class _ClassFigures(_Figures):
         spectra = [
             self._spectrum(spectrum)
             for posterior in posteriors[:_MOST_CLASSES]
-            if isinstance(posterior, Posterior | AdditivePosterior)
+            if isinstance(posterior, Posterior)
             for spectrum in latent_spectra(posterior, box.lower, box.upper)[:_MOST_CLASS_SPECTRA]
         ]
         about = "Reliability: observed share of {} against its predicted probability."

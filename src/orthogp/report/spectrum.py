@@ -20,11 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaincinv
 
-from orthogp.features import AdditiveLattice, Lattice
+from orthogp.features import Lattice
 from orthogp.fields.posterior import IterativePosterior
 from orthogp.fields.variance import draw_modes
 from orthogp.inference.bounds import whiten
-from orthogp.inference.component_posterior import AdditivePosterior
 from orthogp.inference.moments import moments_from_statistics
 from orthogp.inference.posterior import Posterior
 from orthogp.kernels.sphere import is_on_sphere
@@ -121,35 +120,30 @@ def learned_spectra(
     statistics = sketch.statistics
     noise, rows = posterior.noise_variance, statistics.count
     scale = np.asarray(model.target_scale_) ** 2
-    if isinstance(posterior, AdditivePosterior):
+    if isinstance(posterior, Posterior):
         return _component_spectra(posterior, width, noise / rows, scale)
     if isinstance(posterior, IterativePosterior):
         modes = _iterative_modes(posterior)
-    elif isinstance(posterior, Posterior):
-        modes = _dense_modes(posterior)
     elif isinstance(statistics, FourierStatistics):
-        modes = _dense_modes(_stand_in(model, sketch, width))
+        (modes,) = _lattice_modes(_stand_in(model, sketch, width))
     else:
         return []
     return [_spectrum(modes, tuple(range(len(width))), width, noise / rows, scale)]
 
 
 def latent_spectra(
-    posterior: Posterior | AdditivePosterior, lower: NDArray[np.float64], upper: NDArray[np.float64]
+    posterior: Posterior, lower: NDArray[np.float64], upper: NDArray[np.float64]
 ) -> list[Spectrum]:
     """Return the spectra of a classifier's latent function, one for each component.
 
     Labels have no noise to show.
     """
     width = np.where(upper > lower, upper - lower, 1.0)
-    if isinstance(posterior, AdditivePosterior):
-        return _component_spectra(posterior, width, 0.0, np.ones(1))
-    every = tuple(range(len(width)))
-    return [_spectrum(_dense_modes(posterior), every, width, 0.0, np.ones(1))]
+    return _component_spectra(posterior, width, 0.0, np.ones(1))
 
 
 def _component_spectra(
-    posterior: AdditivePosterior,
+    posterior: Posterior,
     width: NDArray[np.float64],
     noise: float,
     scale: NDArray[np.float64],
@@ -157,23 +151,15 @@ def _component_spectra(
     return [
         _spectrum(modes, columns, width[list(columns)], noise, scale)
         for modes, columns in zip(
-            _additive_modes(posterior), posterior.features.columns, strict=True
+            _lattice_modes(posterior), posterior.features.columns, strict=True
         )
         if len(modes.omegas)
     ]
 
 
-def _dense_modes(posterior: Posterior) -> _Modes:
+def _lattice_modes(posterior: Posterior) -> list[_Modes]:
+    """Return the modes of each component."""
     features = posterior.features
-    s = len(features.indices) - 1
-    cosines, sines = np.arange(1, s + 1), np.arange(s + 1, 2 * s + 1)
-    densities = features.masses(posterior.kernel)[1:] / np.prod(features.lattice.spacing)
-    known = np.eye(len(posterior.chol)) - _inverse(posterior.chol)
-    return _pairs(features.omegas[1:], densities, posterior.mean, known, (cosines, sines))
-
-
-def _additive_modes(posterior: AdditivePosterior) -> list[_Modes]:
-    features: AdditiveLattice = posterior.features
     known = np.eye(len(posterior.chol)) - _inverse(posterior.chol)
     result = []
     for part, own, kernel in zip(

@@ -27,7 +27,6 @@ from orthogp.fields.variance import VarianceField
 from orthogp.inference import Domain
 from orthogp.inference.component_posterior import (
     AdditivePosterior,
-    AdditiveSolution,
     ComponentSums,
     Shares,
 )
@@ -123,7 +122,7 @@ def restored(kept: KeptPosterior, setting: Setting, where: str) -> Any:
             mean = posterior.predict(point).mean
         demand(mean.shape == (1, setting.num_targets), f"must be of {setting.num_targets} targets")
         numbers = [posterior.prior_variance, posterior.residual]
-        if isinstance(posterior, Posterior | AdditivePosterior):
+        if isinstance(posterior, Posterior):
             numbers += [posterior.mean.sum(), posterior.chol.sum()]
         demand(np.isfinite(numbers), "does not give a finite posterior")
     except RefusedError as error:
@@ -224,7 +223,7 @@ class KeptAdditive(KeptPosterior):
         own = (features, self.kernel, self.noise_variance)
         with one_thread():
             return AdditivePosterior(
-                *own, moments, averages, self.domain, periods, setting.num_threads
+                *own, moments, self.domain, setting.num_threads, periods, averages
             )
 
     def _from_factor(self, factor: Floats, setting: Setting) -> AdditivePosterior:
@@ -250,11 +249,11 @@ class KeptAdditive(KeptPosterior):
             sums.append(ComponentSums(part.lattice, whole(half[None], shape)[0]))
         m = features.num_features
         shares = Shares(self.shares, np.zeros(setting.num_targets))
-        solution = AdditiveSolution(_mean(self.mean, m, setting), _unpacked(factor, m), shares)
+        solution = Solution(_mean(self.mean, m, setting), _unpacked(factor, m))
         kernels = zip(component_kernels(kernel, columns), columns, strict=True)
         periods = tuple(own_periods(own, len(within)) for own, within in kernels)
-        own = (features, kernel, self.noise_variance, solution, tuple(sums), self.domain)
-        return AdditivePosterior(*own, periods, setting.num_threads)
+        own = (features, kernel, self.noise_variance, solution, self.domain, setting.num_threads)
+        return AdditivePosterior(*own, periods, tuple(sums), shares)
 
 
 @dataclass(frozen=True)
@@ -413,8 +412,9 @@ class KeptNeighbours(KeptPosterior):
 
 
 _FORMS: dict[type, type[KeptPosterior]] = {
-    Posterior: register(KeptLattice, "lattice"),
+    # Of several components before one: the former are posteriors of the latter's class too.
     AdditivePosterior: register(KeptAdditive, "additive"),
+    Posterior: register(KeptLattice, "lattice"),
     FamilyPosterior: register(KeptFamily, "features"),
     IterativePosterior: register(KeptIterative, "iterative"),
     ExactPosterior: register(KeptExact, "exact"),
