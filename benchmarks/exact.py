@@ -33,8 +33,8 @@ from orthogp.inference import Domain
 from orthogp.inference.threads import BlasThreads
 from orthogp.kernels import Kernel
 from orthogp.kernels.convert import KERNEL_NAMES
-from orthogp.learning.families import FamilyRows
 from orthogp.learning.problem import FitSettings
+from orthogp.rows import Rows
 
 NAMES = ("rbf", "matern12", "matern32", "matern52", "rational-quadratic")
 # What may be lost, in nats.
@@ -139,7 +139,7 @@ def ours(problem: Problem) -> End:
     began = time.perf_counter()
     X, y = problem.X, problem.y[:, None]
     extent = Domain(X.min(axis=0), X.max(axis=0))
-    fitter = ExactFitter(FamilyRows(X, y, None), extent, MeanPrior(), FitSettings(), BlasThreads(1))
+    fitter = ExactFitter(Rows(X, y, None), extent, MeanPrior(), FitSettings(), BlasThreads(1))
     fit = fitter.fit(starts_for_rows(KERNEL_NAMES[problem.kernel](), X, y))
     seconds = time.perf_counter() - began
     return _end(problem, fit.kernel, fit.noise_variance, seconds)

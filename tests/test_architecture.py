@@ -14,6 +14,7 @@ ROOT = Path(orthogp.__file__).resolve().parent
 # Parts that are not named here stand at the right end, and may import all that is named.
 ORDER = (
     "errors",
+    "rows",
     "persistence",
     "precision",
     "kernels",
@@ -25,7 +26,7 @@ ORDER = (
 )
 ALLOWED = {part: set(ORDER[:i]) for i, part in enumerate(ORDER)} | {
     # Of files, only the cluster.
-    "statistics": {"errors", "files", "persistence"},
+    "statistics": {"errors", "files", "persistence", "rows"},
     "neighbours": set(ORDER),
     "fields": set(ORDER),
     "stochastic": set(ORDER),

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 from orthogp import GPRegressor
 from orthogp.engines import Task, hidden_rows
 from orthogp.kernels import RBF, Matern32
-from orthogp.learning.sketches import Rows
+from orthogp.rows import Rows
 
 
 def smooth(n: int, num_dims: int, noise: float = 0.1, seed: int = 0) -> tuple[NDArray, NDArray]:

@@ -25,7 +25,6 @@ from orthogp.inference import Domain
 from orthogp.inference.threads import one_thread
 from orthogp.kernels import Kernel
 from orthogp.learning.problem import FitSettings
-from orthogp.learning.sketches import Rows
 from orthogp.model_choice import Model, begin_sketch, called, check_categories, choose_model
 from orthogp.persistence import PersistenceMixin
 from orthogp.report.components import Component, class_parts, effect_on_odds
@@ -33,6 +32,7 @@ from orthogp.report.diagnostic_results import Diagnostics
 from orthogp.report.diagnostics import diagnose
 from orthogp.report.notebook import learned_table, plot_model, with_table
 from orthogp.report.summary import summarise_classifier
+from orthogp.rows import Rows
 from orthogp.statistics.nufft import available_threads
 from orthogp.stochastic.training import TrainingSettings
 from orthogp.validation import (

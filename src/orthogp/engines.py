@@ -35,15 +35,15 @@ from orthogp.inference.threads import BlasThreads, one_thread
 from orthogp.kernels.sphere import is_on_sphere
 from orthogp.kernels.terms import ADDITIVE_PREFIX, is_additive, split_terms
 from orthogp.learning.dense import Fitter
-from orthogp.learning.families import FamilyRows
 from orthogp.learning.family_from_sums import SumFamilyFitter
 from orthogp.learning.kept_rows import KeptRows
 from orthogp.learning.problem import Fit, FitSettings, Start
-from orthogp.learning.sketches import Rows, Sketch, Units
+from orthogp.learning.sketches import Sketch
 from orthogp.model_choice import Model, begin_sketch, called, choose_model, starting_values
 from orthogp.neighbours.fitting import NeighbourFitter
 from orthogp.neighbours.near_starts import starts_near_rows
 from orthogp.neighbours.posterior import NeighbourPosterior
+from orthogp.rows import Rows, Units
 from orthogp.statistics.lattice import MAX_DIMS
 from orthogp.statistics.nufft import available_threads
 from orthogp.validation import check_domain
@@ -93,7 +93,7 @@ def _learned(
         return additive.fit(starts), sketch
     own = None
     if rows is not None:
-        own = FamilyRows(rows.X, (rows.y - units.offset) / units.scale, rows.weights)
+        own = rows.standardised(units)
     if family is None:
         sums = RowSums(sketch, units, rows, num_threads)
         learner = LatticeLearner(sketch, statistics, own, sums, settings, num_threads)
@@ -120,7 +120,7 @@ def try_lattice(
         What another engine has learned from the same rows. Without it only a dense lattice serves,
         and only if it resolves all that rows show.
     """
-    own = FamilyRows(rows.X, (rows.y - units.offset) / units.scale, rows.weights)
+    own = rows.standardised(units)
     sums = RowSums(sketch, units, rows, num_threads)
     statistics = sketch.standardised(units)
     learner = LatticeLearner(sketch, statistics, own, sums, settings, num_threads)
@@ -204,7 +204,7 @@ class Task(NamedTuple):
         """Return the task with some of the rows left out."""
         seen = np.ones(len(self.rows.X), dtype=bool)
         seen[hidden] = False
-        return self._replace(rows=_part(self.rows, seen))
+        return self._replace(rows=self.rows.part(seen))
 
 
 # ---------------------------------------------------------------------- choosing
@@ -672,8 +672,3 @@ def _keep(task: Task, model: Model, *, linear: bool = False) -> KeptRows:
         # Some of many columns act as a trend, which the nearest rows alone do not show.
         mean = "linear" if linear else "constant"
     return KeptRows.keep(model.see(task.rows), mean=mean, domain=domain)
-
-
-def _part(rows: Rows, chosen: NDArray[np.bool_]) -> Rows:
-    weights = None if rows.weights is None else rows.weights[chosen]
-    return rows._replace(X=rows.X[chosen], y=rows.y[chosen], weights=weights)

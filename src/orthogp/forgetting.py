@@ -22,7 +22,8 @@ from scipy.stats import chi2
 
 from orthogp.errors import InputError, OutOfDomainWarning
 from orthogp.fields.posterior import IterativePosterior
-from orthogp.learning.sketches import Rows, Sketch, widths
+from orthogp.learning.sketches import Sketch
+from orthogp.rows import Rows
 from orthogp.statistics import AdditiveStatistics, FourierStatistics, FrequencyLattice
 from orthogp.statistics.nufft import evaluate_series
 
@@ -53,7 +54,7 @@ def check_forgotten(model: Any, before: Sketch, after: Sketch, rows: Rows) -> No
     used = np.ones(len(rows.X), dtype=bool) if rows.weights is None else rows.weights > 0
     numbers = np.flatnonzero(used)
     X = rows.X[numbers]
-    room = _EDGE * widths(before.extent)
+    room = _EDGE * before.extent.width
     outside = np.any((before.extent.lower - room > X) | (before.extent.upper + room < X), axis=1)
     if outside.any():
         _refuse(f"row {numbers[np.argmax(outside)]} lies outside of all that were")

@@ -23,8 +23,9 @@ from orthogp.kernels.terms import (
     split_terms,
 )
 from orthogp.learning.problem import Start
-from orthogp.learning.sketches import AdditiveSketch, Rows, Sketch, Units
+from orthogp.learning.sketches import AdditiveSketch, Sketch
 from orthogp.learning.starts import additive_starts, starts_for_kernel, starts_for_name
+from orthogp.rows import Rows, Units
 from orthogp.statistics import AdditiveStatistics
 from orthogp.statistics.lattice import MAX_DIMS
 from orthogp.statistics.nufft import available_threads
@@ -153,12 +154,7 @@ def begin_sketch(
     """
     seen, choice = model.see(rows), model.inner
     domain = check_domain(estimator.domain, len(model.columns))
-    if domain is None:
-        domain = extent
-    elif extent is not None:
-        domain = Domain(
-            np.minimum(domain.lower, extent.lower), np.maximum(domain.upper, extent.upper)
-        )
+    domain = extent if domain is None else domain.with_box(extent)
     threads = available_threads(estimator.n_jobs)
     mean = "constant" if estimator.mean == "auto" else estimator.mean
     if not model.additive:

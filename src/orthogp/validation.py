@@ -18,7 +18,7 @@ from orthogp.inference import Domain
 from orthogp.kernels import Kernel
 from orthogp.kernels.cyclic import has_own_period
 from orthogp.kernels.sphere import is_on_sphere
-from orthogp.learning.sketches import Rows
+from orthogp.rows import Rows
 from orthogp.statistics.lattice import MAX_DIMS
 
 _MEANS = (None, "auto", "constant", "linear")

@@ -22,13 +22,13 @@ from orthogp.classification.sites import (
     ShorterSteps,
 )
 from orthogp.features import Lattice
-from orthogp.inference.domain import Domain
 from orthogp.inference.parameters import pack
 from orthogp.inference.posterior import Posterior
 from orthogp.inference.threads import BlasThreads
 from orthogp.kernels import RBF, Kernel, Matern32
 from orthogp.learning.layout import Layout
 from orthogp.learning.problem import FitSettings
+from orthogp.rows import Domain
 from orthogp.statistics import ComponentLattice, FrequencyLattice
 from tests import oracles
 from tests.problems import CENTRE, make_lattice, mean_covariance, mean_prior

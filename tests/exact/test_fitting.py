@@ -24,9 +24,9 @@ from orthogp.kernels import (
     Rotated,
     additive,
 )
-from orthogp.learning.families import FamilyRows
 from orthogp.learning.problem import Fit, FitSettings, Start
 from orthogp.learning.starts import starts_for_kernel
+from orthogp.rows import Rows
 from tests import oracles
 from tests.oracles import Array
 from tests.problems import NO_MEAN
@@ -46,7 +46,7 @@ def fit(
     X = np.asarray(X, dtype=float).reshape(len(X), -1)
     targets = np.asarray(y, dtype=float).reshape(len(X), -1)
     fitter = ExactFitter(
-        FamilyRows(X, targets, weights),
+        Rows(X, targets, weights),
         Domain(X.min(axis=0), X.max(axis=0)),
         mean,
         FitSettings(**settings),  # type: ignore[arg-type]

@@ -18,10 +18,10 @@ from orthogp.fields.preconditioner import BandedFactor, SpatialPreconditioner
 from orthogp.fields.system import DataDensity, LatticeSystem
 from orthogp.fields.variance import VarianceField, draw_modes
 from orthogp.inference.bounds import projected_bound
-from orthogp.inference.domain import Domain
 from orthogp.inference.moments import moments_from_statistics
 from orthogp.inference.posterior import Posterior
 from orthogp.kernels import RBF, Matern12, Matern32, Matern52
+from orthogp.rows import Domain
 from orthogp.statistics import FourierStatistics, FrequencyLattice
 from orthogp.statistics.nufft import evaluate_series
 

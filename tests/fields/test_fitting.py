@@ -9,10 +9,10 @@ import pytest
 
 from orthogp.features import MeanPrior
 from orthogp.fields.fitting import IterativeFitter
-from orthogp.inference.domain import Domain
 from orthogp.kernels import Matern12
 from orthogp.learning.problem import FitSettings, Start
 from orthogp.learning.progress import Progress
+from orthogp.rows import Domain
 from orthogp.statistics import FourierStatistics
 
 GOOD, BAD = Start(Matern12(1.0, 0.5), 4e-3), Start(Matern12(1.0, 0.4), 10.0)

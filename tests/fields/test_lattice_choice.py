@@ -7,11 +7,11 @@ import pytest
 
 from orthogp.fields.lattice_choice import choose_lattice
 from orthogp.fields.modes import ModeGrid, grid_masses
-from orthogp.inference.domain import Domain
 from orthogp.inference.parameters import learned_slots, pack, unpack
 from orthogp.kernels import RBF, Matern12, Matern32, Rotated
 from orthogp.learning.limits import parameter_limits, within_limits
 from orthogp.learning.wrapping import required_period, wrap_error
+from orthogp.rows import Domain
 from orthogp.statistics import FrequencyLattice
 
 UNIT = Domain(np.zeros(2), np.ones(2))

@@ -19,7 +19,8 @@ from distributed import Client, LocalCluster
 
 from orthogp import FourierStatistics, FrequencyLattice, InputError
 from orthogp.files.cluster import FAN_IN, ChunkExtent, Cluster, default_lattice
-from orthogp.learning.sketches import Rows, Sketch
+from orthogp.learning.sketches import Sketch
+from orthogp.rows import Rows
 from tests.oracles import Array
 
 SUMS = ("point_sums", "target_sums", "yy", "rows", "count", "log_weights")

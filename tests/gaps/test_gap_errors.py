@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from orthogp.features import Lattice, MeanPrior
-from orthogp.gaps.tuning import Gap, WeightedRows
+from orthogp.gaps.tuning import Gap
 from orthogp.inference.parameters import learned_slots, pack, unpack
 from orthogp.kernels import Kernel, Matern12, Matern32, Rotated
+from orthogp.rows import Rows
 from orthogp.statistics import FrequencyLattice
 
 NOISE = 0.02
@@ -20,18 +21,18 @@ MEANS = {
 }
 
 
-def problem(*, weighted: bool, num_targets: int) -> tuple[WeightedRows, np.ndarray]:
+def problem(*, weighted: bool, num_targets: int) -> tuple[Rows, np.ndarray]:
     rng = np.random.default_rng(0)
     X = rng.uniform(0, 1, (300, 2))
     both = np.stack([np.sin(6 * X[:, 0]) + X[:, 1], np.cos(5 * X[:, 1])], axis=1)
     y = (both + 0.1 * rng.standard_normal(both.shape))[:, :num_targets]
     weights = rng.uniform(0.5, 2.0, len(X)) if weighted else None
     hidden = (np.abs(X[:, 0] - 0.5) < 0.15) & (X[:, 1] > 0.3)
-    return WeightedRows(X, y, weights), hidden
+    return Rows(X, y, weights), hidden
 
 
 def dense_error(
-    kernel: Kernel, vector: np.ndarray, rows: WeightedRows, hidden: np.ndarray, mean: MeanPrior
+    kernel: Kernel, vector: np.ndarray, rows: Rows, hidden: np.ndarray, mean: MeanPrior
 ) -> tuple[float, float]:
     """Return ½ Σ w e² from the features at the rows, what they leave out being noise.
 

@@ -10,7 +10,8 @@ from orthogp import GPClassifier, GPRegressor, StochasticGPRegressor, TrainingSe
 from orthogp.features import InducingPoints, Trig, TwoBlock
 from orthogp.kernels import RBF, Cyclic, Matern12, Matern32
 from orthogp.learning import sketches as sketch
-from orthogp.learning.sketches import Rows, Sketch
+from orthogp.learning.sketches import Sketch
+from orthogp.rows import Rows
 from orthogp.statistics import lattice
 
 #: The functions below that fit a model, one for each kind of posterior.

@@ -11,10 +11,10 @@ from orthogp.classification.sites import LabelledRows
 from orthogp.errors import InputError
 from orthogp.features import resolve_features
 from orthogp.features.spectral import SpectralFeatures
-from orthogp.inference.domain import Domain
 from orthogp.inference.family_posterior import FamilyPosterior
 from orthogp.kernels import Kernel
 from orthogp.learning.problem import FitSettings
+from orthogp.rows import Domain
 from orthogp.stochastic.bound import (
     BATCH_SIZE,
     NUM_FEATURES,

@@ -14,7 +14,6 @@ from orthogp.classification.site_models import SiteModel
 from orthogp.classification.sites import LabelledRows, LogisticSites, Sites
 from orthogp.inference.bounds import Bound
 from orthogp.inference.component_posterior import AdditivePosterior
-from orthogp.inference.domain import Domain
 from orthogp.inference.moments import Moments
 from orthogp.inference.parameters import pack
 from orthogp.inference.posterior import Posterior
@@ -23,6 +22,7 @@ from orthogp.kernels import Kernel
 from orthogp.learning.dense import MOST_FIRST_FEATURES, SETTLED
 from orthogp.learning.optimise import refine
 from orthogp.learning.problem import FitSettings
+from orthogp.rows import Domain
 
 #: The trace term, in nats, that the final features may leave.
 ALLOWED_TRACE = 0.05

@@ -20,8 +20,9 @@ from orthogp.kernels import Kernel
 from orthogp.kernels.convert import KernelChoice
 from orthogp.learning.dense import Fitter
 from orthogp.learning.problem import FitSettings, Start
-from orthogp.learning.sketches import Rows, Sketch
+from orthogp.learning.sketches import Sketch
 from orthogp.learning.starts import additive_starts, starts_for_kernel, starts_for_name
+from orthogp.rows import Rows
 
 #: Lengthscales relative to those that the regression finds.
 STRETCHES = (1.0, 0.5, 0.25)

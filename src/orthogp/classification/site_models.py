@@ -18,13 +18,13 @@ from orthogp.inference.component_posterior import (
     latent_shares,
     lattice_posterior,
 )
-from orthogp.inference.domain import Domain
 from orthogp.inference.moments import Moments
 from orthogp.inference.objective import LatticeObjective
 from orthogp.inference.posterior import Posterior, Solution
 from orthogp.inference.threads import BlasThreads
 from orthogp.kernels import Kernel
 from orthogp.learning.layout import OwnPeriods
+from orthogp.rows import Domain
 from orthogp.statistics import AdditiveStatistics, FrequencyLattice, Statistics
 
 

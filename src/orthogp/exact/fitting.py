@@ -10,10 +10,9 @@ from orthogp.exact.process import ExactPosterior, Solution
 from orthogp.exact.search import ExactSearch
 from orthogp.features import MeanPrior
 from orthogp.inference.bounds import Bound, Certificate
-from orthogp.inference.domain import Domain
 from orthogp.inference.threads import BlasThreads
-from orthogp.learning.families import FamilyRows
 from orthogp.learning.problem import Fit, FitSettings, Start
+from orthogp.rows import Domain, Rows
 
 #: The most rows: time grows with their cube, memory with their square (200 MB per matrix).
 MOST_ROWS = 5000
@@ -27,7 +26,7 @@ class ExactFitter:
 
     def __init__(
         self,
-        rows: FamilyRows | None,
+        rows: Rows | None,
         extent: Domain,
         mean: MeanPrior,
         settings: FitSettings,

@@ -59,6 +59,7 @@ from orthogp.inference.threads import one_thread
 from orthogp.kernels import Kernel
 from orthogp.learning.ascent import Evaluation
 from orthogp.precision import AnyArray, in_double
+from orthogp.rows import Rows
 from orthogp.statistics.nufft import chunks
 
 # Pairs whose second derivatives are taken at once: as many as one compiled call takes.
@@ -194,7 +195,7 @@ class ExactPosterior(PredictivePosterior):
 
     Attributes
     ----------
-    rows : PositiveRows
+    rows : Rows
         Inputs (n, d), targets (n, p) and weights (n,) of the rows of positive weight.
     """
 
@@ -216,7 +217,7 @@ class ExactPosterior(PredictivePosterior):
         self.prior_variance = prior_variance(kernel)
         self.residual = 0.0
         self.rows = _rows_of_positive_weight(X, y, weights)
-        self._data = _gather(kernel, mean, *self.rows, repeats=repeats)
+        self._data = _gather(kernel, mean, self.rows, repeats=repeats)
         self._pair_kernel = PairKernel(kernel, self._data.X.shape[1])
         self._vector = pack(kernel, self._pair_kernel.slots)
         if solution is None:
@@ -346,7 +347,7 @@ class ExactObjective:
     ) -> None:
         self.kernel = kernel
         rows = _rows_of_positive_weight(X, y, weights)
-        self._data = _gather(kernel, mean, *rows, repeats=repeats)
+        self._data = _gather(kernel, mean, rows, repeats=repeats)
         self._pairs = RowPairs(self._data.X)
         self._pair_kernel = PairKernel(kernel, self._data.X.shape[1])
         self.slots = self._pair_kernel.slots
@@ -491,14 +492,6 @@ def _quadrature(
     return nodes, weights
 
 
-class PositiveRows(NamedTuple):
-    """Rows of positive weight."""
-
-    X: NDArray[np.float64]
-    y: NDArray[np.float64]
-    weights: NDArray[np.float64]
-
-
 class _Data(NamedTuple):
     """Rows of different inputs, with the mean prior's columns."""
 
@@ -523,7 +516,7 @@ class Solution(NamedTuple):
     log_likelihood: float
 
 
-def _rows_of_positive_weight(X: NDArray, y: NDArray, weights: NDArray | None) -> PositiveRows:
+def _rows_of_positive_weight(X: NDArray, y: NDArray, weights: NDArray | None) -> Rows:
     X = as_rows(X)
     targets = np.asarray(y, dtype=np.float64).reshape(len(y), -1)
     w = np.ones(len(X)) if weights is None else np.asarray(weights, dtype=np.float64)
@@ -532,18 +525,12 @@ def _rows_of_positive_weight(X: NDArray, y: NDArray, weights: NDArray | None) ->
             f"X, y and weights must have one row each, got {len(X)}, {len(targets)} and {len(w)}."
         )
     there = w > 0
-    return PositiveRows(X[there], targets[there], w[there])
+    return Rows(X[there], targets[there], w[there])
 
 
-def _gather(
-    kernel: Kernel,
-    mean: MeanPrior,
-    X: NDArray[np.float64],
-    y: NDArray[np.float64],
-    weights: NDArray[np.float64],
-    *,
-    repeats: bool,
-) -> _Data:
+def _gather(kernel: Kernel, mean: MeanPrior, rows: Rows, *, repeats: bool) -> _Data:
+    X, y, weights, _ = rows
+    assert weights is not None
     kernel.check(X.shape[1])
     merged = merge_rows(X, y, weights, repeats=repeats)
     w = merged.weights

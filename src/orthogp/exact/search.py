@@ -18,9 +18,9 @@ from orthogp.features import MeanPrior
 from orthogp.inference.parameters import pack
 from orthogp.inference.threads import BlasThreads, one_thread
 from orthogp.learning.ascent import Ascent, Evaluation, ascend
-from orthogp.learning.families import FamilyRows
 from orthogp.learning.limits import NOISE_FLOOR, row_limits
 from orthogp.learning.problem import FitSettings, Start
+from orthogp.rows import Rows
 
 Vector = NDArray[np.float64]
 
@@ -74,12 +74,12 @@ class ExactSearch:
 
     Parameters
     ----------
-    rows : FamilyRows
+    rows : Rows
         With standardised targets.
     """
 
     def __init__(
-        self, rows: FamilyRows, mean: MeanPrior, settings: FitSettings, threads: BlasThreads
+        self, rows: Rows, mean: MeanPrior, settings: FitSettings, threads: BlasThreads
     ) -> None:
         there = np.arange(len(rows.X))
         if rows.weights is not None:
@@ -202,7 +202,7 @@ class ExactSearch:
             **options,
         )
 
-    def _stage(self, start: Start, rows: FamilyRows) -> _Stage:
+    def _stage(self, start: Start, rows: Rows) -> _Stage:
         objective = ExactObjective(
             start.kernel,
             self._mean,
@@ -338,6 +338,6 @@ def _choose_rows(X: NDArray[np.float64], size: int) -> NDArray[np.int64]:
     return np.flatnonzero(chosen)
 
 
-def _take(rows: FamilyRows, chosen: NDArray[np.int64]) -> FamilyRows:
+def _take(rows: Rows, chosen: NDArray[np.int64]) -> Rows:
     weights = None if rows.weights is None else rows.weights[chosen]
-    return FamilyRows(np.asarray(rows.X[chosen], dtype=np.float64), rows.y[chosen], weights)
+    return Rows(np.asarray(rows.X[chosen], dtype=np.float64), rows.y[chosen], weights)

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from orthogp.errors import InputError
 from orthogp.features.series import lattice_masses
 from orthogp.fields.modes import fast_extent
-from orthogp.inference.domain import Domain
 from orthogp.kernels import Kernel
 from orthogp.learning.wrapping import required_period, wrap_error
+from orthogp.rows import Domain
 from orthogp.statistics import FrequencyLattice
 
 # The lattice ends where the data's say has fallen to this much of the prior's, by number of

@@ -12,11 +12,11 @@ from orthogp.fields.windows import choose_windows, neighbour_variance, window_st
 from orthogp.inference.parameters import learned_slots
 from orthogp.inference.threads import BlasThreads
 from orthogp.learning.dense import Fitter, Stage
-from orthogp.learning.families import FamilyRows
 from orthogp.learning.limits import parameter_limits
 from orthogp.learning.problem import Fit, FitSettings, Start
 from orthogp.learning.progress import Progress
-from orthogp.learning.sketches import Rows, Sketch, Units
+from orthogp.learning.sketches import Sketch
+from orthogp.rows import Rows, Units
 from orthogp.statistics import FourierStatistics, FrequencyLattice
 
 # With fewer rows the dense solver takes as many features as there are rows.
@@ -65,7 +65,7 @@ class LatticeLearner:
         self,
         sketch: Sketch,
         statistics: FourierStatistics,
-        rows: FamilyRows | None,
+        rows: Rows | None,
         sums: RowSums,
         settings: FitSettings,
         num_threads: int,
@@ -223,8 +223,8 @@ class LatticeLearner:
         self,
         stage: Stage,
         starts: list[Start],
-        near: list[FamilyRows],
-        wide: list[FamilyRows],
+        near: list[Rows],
+        wide: list[Rows],
     ) -> Start:
         """Return the hyperparameters that exact GPs on windows of the rows have."""
         found, noise = stage.best, neighbour_variance(near)

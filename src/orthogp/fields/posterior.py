@@ -14,7 +14,6 @@ from orthogp.fields.krylov import solve
 from orthogp.fields.model import Model, ModePosterior
 from orthogp.fields.modes import centred_from_half
 from orthogp.fields.variance import VarianceField, draw_modes
-from orthogp.inference.domain import Domain, require_inside, warn_outside
 from orthogp.inference.posterior import (
     box_integrals,
     check_boxes,
@@ -22,6 +21,7 @@ from orthogp.inference.posterior import (
     largest_box_integral,
 )
 from orthogp.inference.predictive import Gaussian, PredictivePosterior
+from orthogp.rows import Domain, require_inside, warn_outside
 from orthogp.statistics.nufft import chunks, evaluate_series
 
 # The most points of a joint covariance: each takes a solution of its own.

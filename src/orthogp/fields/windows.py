@@ -20,9 +20,9 @@ from orthogp.inference.parameters import pack
 from orthogp.inference.threads import in_threads, one_thread
 from orthogp.kernels import Kernel
 from orthogp.learning.climbing import climb
-from orthogp.learning.families import FamilyRows
 from orthogp.learning.optimise import curvature_at
 from orthogp.learning.problem import Start
+from orthogp.rows import Rows
 
 # Rows of a window, windows around a centre, and windows over the whole domain.
 _SIZE, _LOCAL, _GLOBAL = 400, 5, 2
@@ -33,8 +33,8 @@ _MOST_SEARCHED = 5_000_000
 
 
 def choose_windows(
-    rows: FamilyRows, width: NDArray[np.float64], seed: int = 0
-) -> tuple[list[FamilyRows], list[FamilyRows]]:
+    rows: Rows, width: NDArray[np.float64], seed: int = 0
+) -> tuple[list[Rows], list[Rows]]:
     """Return windows of neighbouring rows, and windows of rows from all over the domain."""
     rng = np.random.default_rng(seed)
     candidates = np.arange(len(rows.X))
@@ -51,7 +51,7 @@ def choose_windows(
     return near, wide
 
 
-def neighbour_variance(near: list[FamilyRows]) -> float:
+def neighbour_variance(near: list[Rows]) -> float:
     """Return half the mean squared difference of nearest neighbours, an upper bound on the noise.
 
     It estimates σ² + k(0) − k(τ) at the rows' own spacing τ.
@@ -67,8 +67,8 @@ def neighbour_variance(near: list[FamilyRows]) -> float:
 
 def window_start(
     starts: list[Start],
-    near: list[FamilyRows],
-    wide: list[FamilyRows],
+    near: list[Rows],
+    wide: list[Rows],
     mean: MeanPrior,
     limits: Callable[[float], tuple[NDArray[np.float64], NDArray[np.float64]]],
     *,
@@ -113,7 +113,7 @@ class CompositeObjective:
     def __init__(
         self,
         kernel: Kernel,
-        windows: list[FamilyRows],
+        windows: list[Rows],
         mean: MeanPrior,
         *,
         repeats: bool,
@@ -137,6 +137,6 @@ class CompositeObjective:
         return self._parts[0].kernel_at(vector)
 
 
-def _take(rows: FamilyRows, chosen: NDArray[np.int64]) -> FamilyRows:
+def _take(rows: Rows, chosen: NDArray[np.int64]) -> Rows:
     weights = None if rows.weights is None else rows.weights[chosen]
-    return FamilyRows(np.asarray(rows.X[chosen], dtype=np.float64), rows.y[chosen], weights)
+    return Rows(np.asarray(rows.X[chosen], dtype=np.float64), rows.y[chosen], weights)

@@ -32,8 +32,9 @@ from orthogp.files.summing import (
     sum_files,
 )
 from orthogp.inference import Domain
-from orthogp.learning.sketches import OFFSET_SD, AdditiveSketch, Rows, Sketch
+from orthogp.learning.sketches import OFFSET_SD, AdditiveSketch, Sketch
 from orthogp.model_choice import Model, begin_sketch, choose_model
+from orthogp.rows import Rows
 from orthogp.statistics.lattice import MAX_DIMS
 from orthogp.statistics.nufft import available_threads
 from orthogp.validation import check_settings

@@ -31,7 +31,7 @@ from orthogp.files.text import column_kind, read_header, text_blocks
 from orthogp.files.times import SINCE_1970, TimeScale
 from orthogp.files.writing import PARQUET_ENDINGS, STANDARD
 from orthogp.inference import Domain
-from orthogp.learning.sketches import Rows
+from orthogp.rows import Rows
 
 _TEXT_ENDINGS = (".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz", ".txt.gz")
 _PARQUET_MARK = b"PAR1"

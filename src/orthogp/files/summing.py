@@ -29,7 +29,8 @@ from orthogp.files.columns import Piece, Reading, Tally, listed
 from orthogp.files.source import RowSource, as_rows
 from orthogp.files.times import TimeScale
 from orthogp.inference import Domain
-from orthogp.learning.sketches import Rows, Sketch
+from orthogp.learning.sketches import Sketch
+from orthogp.rows import Rows
 from orthogp.statistics.nufft import CHUNK_ROWS
 
 #: The seconds between two checkpoints.

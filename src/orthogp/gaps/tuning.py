@@ -47,6 +47,7 @@ from orthogp.learning.limits import parameter_limits, within_limits
 from orthogp.learning.progress import Progress
 from orthogp.learning.sketches import AdditiveSketch
 from orthogp.regressor import GPRegressor, variance_unit
+from orthogp.rows import Rows
 from orthogp.statistics import FourierStatistics, FrequencyLattice
 from orthogp.statistics.nufft import available_threads, evaluate_series
 from orthogp.validation import check_rows, refuse_sphere
@@ -55,19 +56,6 @@ from orthogp.validation import check_rows, refuse_sphere
 #: spread over all modes, and few cost little. And for the derivatives, relative.
 TOLERANCE, RELATIVE_TOLERANCE = 4e-6, 0.01
 _MOST_ITERATIONS = 300
-
-
-class WeightedRows(NamedTuple):
-    """Rows with standardised targets, (n, d) and (n, p), and weights if any."""
-
-    X: NDArray[np.float64]
-    y: NDArray[np.float64]
-    weights: NDArray[np.float64] | None
-
-    def part(self, chosen: NDArray[np.bool_]) -> WeightedRows:
-        """Return some of the rows."""
-        weights = None if self.weights is None else self.weights[chosen]
-        return WeightedRows(self.X[chosen], self.y[chosen], weights)
 
 
 class GapError(NamedTuple):
@@ -88,7 +76,7 @@ class Gap:
     Parameters
     ----------
     lattice : FrequencyLattice
-    rows : WeightedRows
+    rows : Rows
     hidden : (n,) of bool
     mean : MeanPrior
     num_threads : int
@@ -101,7 +89,7 @@ class Gap:
     def __init__(
         self,
         lattice: FrequencyLattice,
-        rows: WeightedRows,
+        rows: Rows,
         hidden: NDArray[np.bool_],
         mean: MeanPrior,
         num_threads: int = 1,
@@ -154,7 +142,7 @@ class Gap:
             float(total - np.sum(known.explained)) / (self._num_kept * len(known.modes)),
         )
 
-    def _sums(self, rows: WeightedRows) -> FourierStatistics:
+    def _sums(self, rows: Rows) -> FourierStatistics:
         return FourierStatistics.from_data(
             self._lattice,
             rows.X,
@@ -337,7 +325,7 @@ def tune_for_gaps(
     if hidden is not None:
         hidden = [_mask(own, len(rows.X)) for own in hidden]
     standardised = (rows.y - model.target_offset_) / model.target_scale_
-    weighted = WeightedRows(rows.X.astype(np.float64), standardised, rows.weights)
+    weighted = Rows(rows.X.astype(np.float64), standardised, rows.weights)
     if rows.weights is not None:
         # Rows of weight zero are as good as absent.
         used = rows.weights > 0

@@ -39,7 +39,6 @@ from orthogp.errors import InputError
 from orthogp.features import AdditiveLattice
 from orthogp.features.lattice import LatticeFeatures
 from orthogp.inference.bounds import whiten
-from orthogp.inference.domain import Domain
 from orthogp.inference.fourier_series import Blocks, SeriesBox
 from orthogp.inference.moments import Moments
 from orthogp.inference.posterior import (
@@ -50,6 +49,7 @@ from orthogp.inference.posterior import (
 from orthogp.inference.predictive import Gaussian
 from orthogp.inference.residual import unseen_modes
 from orthogp.kernels import Kernel
+from orthogp.rows import Domain
 from orthogp.statistics import FourierStatistics, FrequencyLattice, RealSums
 from orthogp.statistics.lattice import MAX_DIMS
 from orthogp.statistics.nufft import chunks, evaluate_series

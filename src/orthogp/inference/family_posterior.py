@@ -17,12 +17,12 @@ from orthogp.features.additive import is_wrapped
 from orthogp.features.base import prior_variance
 from orthogp.features.series import SeriesFeatures
 from orthogp.inference.bounds import factorise, unwhiten, whiten
-from orthogp.inference.domain import Domain, warn_outside
 from orthogp.inference.fourier_series import SeriesGrid, as_complex
 from orthogp.inference.moments import Moments
 from orthogp.inference.posterior import covariance_matrix
 from orthogp.inference.predictive import Gaussian, PredictivePosterior
 from orthogp.kernels import Kernel
+from orthogp.rows import Domain, warn_outside
 from orthogp.statistics.nufft import chunks, evaluate_series
 
 _BLOCK_ROWS = 8192

@@ -28,7 +28,6 @@ from orthogp.features import Lattice
 from orthogp.features.base import prior_variance
 from orthogp.features.lattice import LatticeFeatures
 from orthogp.inference.bounds import factorise, unwhiten, whiten
-from orthogp.inference.domain import Domain, show, warn_outside
 from orthogp.inference.fourier_series import Blocks, SeriesBox
 from orthogp.inference.moments import Moments
 from orthogp.inference.predictive import Gaussian, PredictivePosterior
@@ -36,6 +35,7 @@ from orthogp.inference.residual import unseen_modes
 from orthogp.inference.threads import one_thread
 from orthogp.kernels import Kernel
 from orthogp.precision import AnyArray, in_double
+from orthogp.rows import Domain, show, warn_outside
 from orthogp.statistics import FrequencyLattice
 from orthogp.statistics.nufft import evaluate_series
 

@@ -29,7 +29,6 @@ from orthogp.inference.bounds import (
     titsias_bound,
     upper_bound,
 )
-from orthogp.inference.domain import Domain
 from orthogp.inference.family_posterior import FamilyPosterior
 from orthogp.inference.objective import FamilyObjective
 from orthogp.inference.parameters import learned_slots
@@ -43,17 +42,8 @@ from orthogp.learning.limits import names_at_limit
 from orthogp.learning.problem import Fit, FitSettings, Start
 from orthogp.learning.status import describe_family
 from orthogp.learning.wrapping import wrap_error
+from orthogp.rows import Domain, Rows
 from orthogp.statistics import FourierStatistics, FrequencyLattice
-
-
-@dataclass(frozen=True)
-class FamilyRows:
-    """The rows, for families that need them: X, standardised targets, and weights."""
-
-    X: NDArray
-    y: NDArray[np.float64]
-    weights: NDArray[np.float64] | None
-
 
 _ROUNDS, _LEARNED_ROUNDS = 3, 8
 # Placing again must gain this share of what the features lose, or it is not worth another round.
@@ -88,7 +78,7 @@ class FamilyFitter(ABC):
     ----------
     family : Features
         With or without open parameters.
-    rows : FamilyRows
+    rows : Rows
         For families that are not series on a lattice.
     extent : Domain
         The box to cover.
@@ -97,7 +87,7 @@ class FamilyFitter(ABC):
     def __init__(
         self,
         family: Features,
-        rows: FamilyRows | None,
+        rows: Rows | None,
         extent: Domain,
         mean: MeanPrior,
         settings: FitSettings,
@@ -192,7 +182,7 @@ class FamilyFitter(ABC):
             repeats=repeats,
         )
 
-    def _require_rows(self) -> FamilyRows:
+    def _require_rows(self) -> Rows:
         if self.rows is None:
             raise FeatureError(
                 f"{type(self.family).__name__} needs all rows at once: fit again with all of them, "

@@ -12,15 +12,15 @@ from orthogp.errors import FeatureError
 from orthogp.features import Features, MeanPrior
 from orthogp.features.additive import for_kernel, is_wrapped
 from orthogp.features.series import SeriesFeatures
-from orthogp.inference.domain import Domain
 from orthogp.inference.sources import Source
 from orthogp.inference.threads import BlasThreads, one_thread
 from orthogp.kernels import Kernel
 from orthogp.learning.climbing import lattice_start
-from orthogp.learning.families import FamilyFitter, FamilyRows, Placement
+from orthogp.learning.families import FamilyFitter, Placement
 from orthogp.learning.limits import parameter_limits
 from orthogp.learning.problem import FitSettings, Start
 from orthogp.learning.wrapping import choose_decimation
+from orthogp.rows import Domain, Rows
 from orthogp.statistics import FourierStatistics
 
 _HEADROOM = 1.1
@@ -35,7 +35,7 @@ class SumFamilyFitter(FamilyFitter):
         self,
         family: Features,
         statistics: FourierStatistics,
-        rows: FamilyRows | None,
+        rows: Rows | None,
         extent: Domain,
         mean: MeanPrior,
         settings: FitSettings,

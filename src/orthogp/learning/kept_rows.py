@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from orthogp.errors import InputError
 from orthogp.features import MeanPrior
 from orthogp.inference import Domain
-from orthogp.learning.families import FamilyRows
-from orthogp.learning.sketches import OFFSET_SD, SLOPE_SD, Rows, Sketch, Units, mean_target, widths
+from orthogp.learning.sketches import OFFSET_SD, SLOPE_SD, Sketch, mean_target
+from orthogp.rows import Rows, Units
 
 
 @dataclass(frozen=True)
@@ -67,15 +67,12 @@ class KeptRows(Sketch):
     def keep(cls, rows: Rows, *, mean: str | None, domain: Domain | None) -> Self:
         """Return the rows, with the mean function's prior for them."""
         X, y, weights = _used(rows)
-        lower, upper = X.min(axis=0), X.max(axis=0)
-        if domain is not None:
-            lower, upper = np.minimum(lower, domain.lower), np.maximum(upper, domain.upper)
-        extent = Domain(lower, upper)
+        extent = Domain.around(X).with_box(domain)
         prior = MeanPrior(
             offset_variance=0.0 if mean is None else OFFSET_SD**2,
             slope_variance=SLOPE_SD**2 if mean == "linear" else 0.0,
-            origin=(lower + upper) / 2,
-            width=widths(extent) / 2,
+            origin=extent.centre,
+            width=extent.width / 2,
         )
         shift = mean_target(Rows(X, y, weights))
         return cls(RowTotals.of(y, weights, shift), extent, prior, shift, X, y, weights)
@@ -94,13 +91,11 @@ class KeptRows(Sketch):
                     "must stay."
                 )
             X, y, weights = self.X[stay], self.y[stay], self.weights[stay]
-        lower = np.minimum(self.extent.lower, X.min(axis=0))
-        upper = np.maximum(self.extent.upper, X.max(axis=0))
         statistics = RowTotals.of(y, weights, self.shift)
         return replace(
             self,
             statistics=statistics,
-            extent=Domain(lower, upper),
+            extent=self.extent.with_box(Domain.around(X)),
             X=X,
             y=y,
             weights=weights,
@@ -125,11 +120,9 @@ class KeptRows(Sketch):
         plain = np.all(self.weights == 1)
         return Rows(self.X, self.y, None if plain else self.weights)
 
-    def standardised_rows(self, units: Units) -> FamilyRows:
+    def standardised_rows(self, units: Units) -> Rows:
         """Return the rows with standardised targets."""
-        plain = np.all(self.weights == 1)
-        y = (self.y - units.offset) / units.scale
-        return FamilyRows(self.X, y, None if plain else self.weights)
+        return self.rows.standardised(units)
 
 
 def _used(

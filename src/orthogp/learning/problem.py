@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from orthogp.features import Features
 from orthogp.inference.bounds import Bound, Certificate
-from orthogp.inference.domain import Domain
 from orthogp.inference.parameters import Start
 from orthogp.inference.predictive import PredictivePosterior
 from orthogp.kernels import Kernel
+from orthogp.rows import Domain
 
 __all__ = ["MAX_FEATURES", "Fit", "FitSettings", "Start"]
 

@@ -21,12 +21,12 @@ from numpy.typing import NDArray
 
 from orthogp.errors import InputError, LatticeMismatchError
 from orthogp.features import MeanPrior
-from orthogp.inference import Domain
 from orthogp.kernels import Categorical, Kernel
 from orthogp.kernels.terms import Term
 from orthogp.learning.layout import Layout
 from orthogp.learning.problem import FitSettings
 from orthogp.learning.wrapping import required_period
+from orthogp.rows import Domain, Rows, Units
 from orthogp.statistics import (
     AdditiveStatistics,
     ComponentLattice,
@@ -47,32 +47,6 @@ _LEAST_SPREAD = 1e-140
 # (slopes: per half extent of the data). Broad enough to leave the data the say.
 OFFSET_SD = 10.0
 SLOPE_SD = 10.0
-
-
-class Rows(NamedTuple):
-    """Validated rows: X (n, d), y (n, p), weights (n,) or None, and whether y was a vector."""
-
-    X: NDArray
-    y: NDArray
-    weights: NDArray[np.float64] | None
-    one_target: bool = True
-
-    def on(self, columns: NDArray[np.int64]) -> Self:
-        """Return the rows with some of the input columns only."""
-        return self if len(columns) == self.X.shape[1] else self._replace(X=self.X[:, columns])
-
-    @property
-    def used(self) -> NDArray:
-        """The inputs of rows with positive weight."""
-        return self.X if self.weights is None else self.X[self.weights > 0]
-
-
-class Units(NamedTuple):
-    """Targets are offset + scale · (standardised target)."""
-
-    offset: NDArray[np.float64]
-    scale: NDArray[np.float64]
-    constant: bool
 
 
 @dataclass(frozen=True)
@@ -117,11 +91,8 @@ class Sketch:
         `total_rows` counts those that are to come as well, if more are known to.
         """
         X = rows.used
-        lower, upper = X.min(axis=0).astype(float), X.max(axis=0).astype(float)
-        if domain is not None:
-            lower, upper = np.minimum(lower, domain.lower), np.maximum(upper, domain.upper)
-        extent = Domain(lower, upper)
-        width = widths(extent)
+        extent = Domain.around(X).with_box(domain)
+        (lower, upper), width = extent, extent.width
         period = default_period(width)
         if kernel is not None and learn:
             needed = required_period(kernel, width, wrap_tolerance, headroom=2.0)
@@ -144,7 +115,7 @@ class Sketch:
     @property
     def width(self) -> NDArray[np.float64]:
         """The extent in each column, (d,)."""
-        return widths(self.extent)
+        return self.extent.width
 
     def layout(self, settings: FitSettings) -> Layout:
         """Return the lattices that features are chosen from."""
@@ -154,10 +125,7 @@ class Sketch:
         """Return the sketch with rows added (sign 1) or taken out (sign −1)."""
         extent = self.extent
         if sign > 0:
-            X = rows.used
-            extent = Domain(
-                np.minimum(extent.lower, X.min(axis=0)), np.maximum(extent.upper, X.max(axis=0))
-            )
+            extent = extent.with_box(Domain.around(rows.used))
             self.check_extent(extent)
         sums = _sums(self.statistics.lattice, rows, self.mean, self.shift, num_threads)
         statistics = self.statistics + sums if sign > 0 else self.statistics - sums
@@ -169,14 +137,8 @@ class Sketch:
 
     def alone(self, rows: Rows, num_threads: int) -> Self:
         """Return the sketch of these rows only, on the same lattice: it adds to this one."""
-        X = rows.used
-        extent = Domain(X.min(axis=0).astype(float), X.max(axis=0).astype(float))
-        self.check_extent(
-            Domain(
-                np.minimum(self.extent.lower, extent.lower),
-                np.maximum(self.extent.upper, extent.upper),
-            )
-        )
+        extent = Domain.around(rows.used)
+        self.check_extent(self.extent.with_box(extent))
         lattice = self.statistics.lattice
         sums = _sums(lattice, rows, self.mean, self.shift, num_threads)
         return replace(self, statistics=sums, extent=extent)
@@ -189,7 +151,7 @@ class Sketch:
     def check_extent(self, extent: Domain) -> None:
         """Raise `LatticeMismatchError` unless the lattice can hold rows of such an extent."""
         lattice = self.statistics.lattice
-        if np.any(widths(extent) * LEAST_PERIOD > lattice.period):
+        if np.any(extent.width * LEAST_PERIOD > lattice.period):
             raise LatticeMismatchError(
                 "The new rows reach further than the model's lattice can hold: they extend to "
                 f"[{extent.lower}, {extent.upper}], its period is {lattice.period}. Fit again "
@@ -252,12 +214,6 @@ def mean_target(rows: Rows) -> NDArray[np.float64]:
             "precision: rescale it."
         )
     return mean
-
-
-def widths(extent: Domain) -> NDArray[np.float64]:
-    """Return the extent in each column, one where the column is constant."""
-    width = extent.upper - extent.lower
-    return np.where(width > 0, width, 1.0)
 
 
 def _sums(
@@ -368,11 +324,8 @@ class AdditiveSketch(Sketch):
         """
         num_rows, rows = len(rows.used), _merged(rows, repeats)
         X = rows.used
-        lower, upper = X.min(axis=0).astype(float), X.max(axis=0).astype(float)
-        if domain is not None:
-            lower, upper = np.minimum(lower, domain.lower), np.maximum(upper, domain.upper)
-        extent = Domain(lower, upper)
-        width = widths(extent)
+        extent = Domain.around(X).with_box(domain)
+        (lower, upper), width = extent, extent.width
         gaps = np.array([_smallest_gap(column) for column in X.T])
         axes = []
         for term in terms:
@@ -414,10 +367,7 @@ class AdditiveSketch(Sketch):
         """Return the sketch with rows added (sign 1) or taken out (sign −1)."""
         extent = self.extent
         if sign > 0:
-            X = rows.used
-            extent = Domain(
-                np.minimum(extent.lower, X.min(axis=0)), np.maximum(extent.upper, X.max(axis=0))
-            )
+            extent = extent.with_box(Domain.around(rows.used))
             self.check_extent(extent)
         components = self.statistics.components
         merged = _merged(rows, self.repeats)
@@ -431,22 +381,16 @@ class AdditiveSketch(Sketch):
 
     def alone(self, rows: Rows, num_threads: int) -> Self:
         """Return the sketch of these rows only, on the same lattices: it adds to this one."""
-        X = rows.used
-        extent = Domain(X.min(axis=0).astype(float), X.max(axis=0).astype(float))
-        self.check_extent(
-            Domain(
-                np.minimum(self.extent.lower, extent.lower),
-                np.maximum(self.extent.upper, extent.upper),
-            )
-        )
+        extent = Domain.around(rows.used)
+        self.check_extent(self.extent.with_box(extent))
         merged = _merged(rows, self.repeats)
         components = self.statistics.components
-        sums = _term_sums(components, merged, len(X), self.mean, self.shift, num_threads)
+        sums = _term_sums(components, merged, len(rows.used), self.mean, self.shift, num_threads)
         return replace(self, statistics=sums, extent=extent)
 
     def check_extent(self, extent: Domain) -> None:
         """Raise `LatticeMismatchError` unless the lattices can hold rows of such an extent."""
-        width = widths(extent)
+        width = extent.width
         for term, component in zip(self.terms, self.statistics.components, strict=True):
             for column, own, period in zip(
                 term.columns, term.periods, component.lattice.period, strict=True

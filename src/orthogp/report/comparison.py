@@ -26,6 +26,7 @@ from orthogp.kernels import Kernel, resolve_kernel
 from orthogp.regressor import GPRegressor
 from orthogp.report import plots
 from orthogp.report.names import plain
+from orthogp.rows import Rows
 from orthogp.validation import check_columns
 
 #: The number of rows up to which the exact posterior joins unasked.
@@ -53,11 +54,6 @@ _LEAST_GAP = 1e-3
 _WIDE = 5.0
 # Columns of a terminal.
 _LINE = 100
-
-
-class _Rows(NamedTuple):
-    X: NDArray[np.float64]
-    y: NDArray[np.float64]
 
 
 class _Trial(NamedTuple):
@@ -124,11 +120,11 @@ def compare_families(
     trials = _list_trials(families, num_features, len(train))
     prior = resolve_kernel(kernel).kernel
     columns = check_columns(prior, rows.X.shape[1])
-    fitted, held_out = (_Rows(rows.X[part], rows.y[part]) for part in (train, test))
+    fitted, held_out = (Rows(rows.X[part], rows.y[part]) for part in (train, test))
     parameters: dict[str, Any] = {"kernel": kernel, "mean": mean}
     shared = None
     if not learn:
-        shared = GPRegressor(**parameters, max_seconds=max_seconds).fit(*fitted)
+        shared = GPRegressor(**parameters, max_seconds=max_seconds).fit(fitted.X, fitted.y)
         write(f"hyperparameters: {shared.kernel_}, noise variance {shared.noise_variance_:.4g}")
         parameters |= {
             "kernel": shared.kernel_,
@@ -156,9 +152,9 @@ def compare_families(
     )
 
 
-def _run(trial: _Trial, fitted: _Rows, held_out: _Rows, parameters: dict[str, Any]) -> Result:
+def _run(trial: _Trial, fitted: Rows, held_out: Rows, parameters: dict[str, Any]) -> Result:
     try:
-        model = trial.regressor(**parameters).fit(*fitted)
+        model = trial.regressor(**parameters).fit(fitted.X, fitted.y)
         mean, deviation = model.predict(held_out.X, return_std=True, include_noise=True)
     except OrthogpError as error:
         return Result(trial.name, trial.number, problem=str(error))
@@ -203,7 +199,7 @@ def _name(family: Family) -> str:
     return family if isinstance(family, str) else getattr(family, "__name__", repr(family))
 
 
-def _check_rows(X: ArrayLike, y: ArrayLike) -> _Rows:
+def _check_rows(X: ArrayLike, y: ArrayLike) -> Rows:
     try:
         X, y = np.asarray(X, dtype=np.float64), np.asarray(y, dtype=np.float64)
     except (TypeError, ValueError) as error:
@@ -215,7 +211,7 @@ def _check_rows(X: ArrayLike, y: ArrayLike) -> _Rows:
         )
     check_finite(X, "X")
     check_finite(y, "y")
-    return _Rows(X, y)
+    return Rows(X, y)
 
 
 def _split(

@@ -26,7 +26,6 @@ from orthogp.errors import InputError
 from orthogp.exact.process import ExactPosterior
 from orthogp.fields.posterior import MOST_JOINT, IterativePosterior
 from orthogp.inference.family_posterior import FamilyPosterior
-from orthogp.learning.sketches import Rows
 from orthogp.neighbours.posterior import NeighbourPosterior
 from orthogp.report.diagnostic_results import (
     DATA_BINS,
@@ -41,6 +40,7 @@ from orthogp.report.diagnostic_results import (
     Diagnostics,
     RegressionDiagnostics,
 )
+from orthogp.rows import Rows
 from orthogp.validation import check_rows
 
 if TYPE_CHECKING:

@@ -9,12 +9,12 @@ import numpy as np
 
 from orthogp.features import resolve_features
 from orthogp.inference.component_posterior import AdditivePosterior
-from orthogp.inference.domain import show
 from orthogp.kernels import Categorical, Cyclic, Kernel, Product
 from orthogp.kernels.base import EARTH_RADIUS
 from orthogp.kernels.sphere import Sphere
 from orthogp.kernels.terms import ADDITIVE_PREFIX
 from orthogp.neighbours.posterior import NeighbourPosterior
+from orthogp.rows import show
 
 if TYPE_CHECKING:
     from orthogp.classifier import GPClassifier

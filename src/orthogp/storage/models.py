@@ -26,9 +26,10 @@ from orthogp.inference.family_posterior import FamilyPosterior
 from orthogp.kernels import Kernel, resolve_kernel
 from orthogp.kernels.sphere import Embedding
 from orthogp.learning.problem import Start
-from orthogp.learning.sketches import Sketch, Units
+from orthogp.learning.sketches import Sketch
 from orthogp.neighbours.posterior import NeighbourPosterior
 from orthogp.report.diagnostic_results import Diagnostics
+from orthogp.rows import Units
 from orthogp.statistics import AdditiveStatistics, FourierStatistics
 from orthogp.statistics.nufft import available_threads
 from orthogp.stochastic.training import Progress

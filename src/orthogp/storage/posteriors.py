@@ -38,8 +38,9 @@ from orthogp.kernels import Kernel, On, Sum
 from orthogp.kernels.cyclic import own_periods
 from orthogp.kernels.terms import component_kernels
 from orthogp.learning.kept_rows import KeptRows
-from orthogp.learning.sketches import AdditiveSketch, Sketch, Units
+from orthogp.learning.sketches import AdditiveSketch, Sketch
 from orthogp.neighbours.posterior import NeighbourPosterior, Trend
+from orthogp.rows import Units
 from orthogp.statistics import AdditiveStatistics, FourierStatistics, FrequencyLattice
 from orthogp.storage.classes import Complexes, Floats, demand, demand_shape, whole
 from orthogp.storage.codec import RefusedError, register, taken

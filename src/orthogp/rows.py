@@ -1,0 +1,110 @@
+"""Rows, the boxes around them, and the units of their targets: one type for each."""
+
+from __future__ import annotations
+
+import warnings
+from typing import NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from orthogp.errors import InputError, OutOfDomainWarning
+
+
+class Domain(NamedTuple):
+    """A box: around rows, or where predictions are the posterior's."""
+
+    lower: NDArray[np.float64]
+    upper: NDArray[np.float64]
+
+    @classmethod
+    def around(cls, X: NDArray) -> Self:
+        """Return the smallest box that holds the rows of X."""
+        return cls(X.min(axis=0).astype(np.float64), X.max(axis=0).astype(np.float64))
+
+    def with_box(self, other: Domain | None) -> Self:
+        """Return the smallest box that holds the present and another one."""
+        if other is None:
+            return self
+        return type(self)(np.minimum(self.lower, other.lower), np.maximum(self.upper, other.upper))
+
+    @property
+    def centre(self) -> NDArray[np.float64]:
+        """The middle of the box, (d,)."""
+        return (self.lower + self.upper) / 2
+
+    @property
+    def width(self) -> NDArray[np.float64]:
+        """The extent in each column, one where the column is constant, (d,)."""
+        width = self.upper - self.lower
+        return np.where(width > 0, width, 1.0)
+
+    def outside(self, X: NDArray) -> NDArray[np.bool_] | None:
+        """Return which rows lie outside, or `None` if none does."""
+        if len(X) == 0 or (
+            np.all(X.min(axis=0) >= self.lower) and np.all(X.max(axis=0) <= self.upper)
+        ):
+            return None
+        return np.any((self.lower > X) | (self.upper < X), axis=1)
+
+
+class Rows(NamedTuple):
+    """Validated rows: X (n, d), y (n, p), weights (n,) or None, and whether y was a vector."""
+
+    X: NDArray
+    y: NDArray
+    weights: NDArray[np.float64] | None = None
+    one_target: bool = True
+
+    def on(self, columns: NDArray[np.int64]) -> Self:
+        """Return the rows with some of the input columns only."""
+        return self if len(columns) == self.X.shape[1] else self._replace(X=self.X[:, columns])
+
+    def part(self, chosen: NDArray) -> Self:
+        """Return some of the rows, by their numbers or by whether each is chosen."""
+        weights = None if self.weights is None else self.weights[chosen]
+        return self._replace(X=self.X[chosen], y=self.y[chosen], weights=weights)
+
+    def standardised(self, units: Units) -> Self:
+        """Return the rows with standardised targets."""
+        return self._replace(y=(self.y - units.offset) / units.scale)
+
+    @property
+    def used(self) -> NDArray:
+        """The inputs of rows with positive weight."""
+        return self.X if self.weights is None else self.X[self.weights > 0]
+
+
+class Units(NamedTuple):
+    """Targets are offset + scale · (standardised target)."""
+
+    offset: NDArray[np.float64]
+    scale: NDArray[np.float64]
+    constant: bool
+
+
+def warn_outside(num_outside: int, num_rows: int, domain: Domain) -> None:
+    """Warn that predictions outside the covered domain are the prior's."""
+    warnings.warn(
+        f"{num_outside} of {num_rows} points lie outside the covered domain {show(domain)}; "
+        "there the prediction is the prior. Fit with a larger `domain` to extrapolate further.",
+        OutOfDomainWarning,
+        stacklevel=4,
+    )
+
+
+def show(domain: Domain) -> str:
+    """Return the box as text."""
+    return " × ".join(
+        f"[{low:.6g}, {high:.6g}]" for low, high in zip(domain.lower, domain.upper, strict=True)
+    )
+
+
+def require_inside(domain: Domain, X: NDArray) -> None:
+    """Raise `InputError` unless all rows lie in the covered domain."""
+    outside = domain.outside(X)
+    if outside is not None:
+        raise InputError(
+            f"{int(outside.sum())} of {len(X)} points lie outside the covered domain "
+            f"{show(domain)}: fit with a larger `domain`."
+        )
