@@ -24,7 +24,7 @@ from orthogp.errors import InputError, OutOfDomainWarning
 from orthogp.fields.posterior import IterativePosterior
 from orthogp.learning.sketches import Sketch
 from orthogp.rows import Rows
-from orthogp.statistics import AdditiveStatistics, FourierStatistics, FrequencyLattice
+from orthogp.statistics import FourierStatistics, FrequencyLattice
 from orthogp.statistics.nufft import evaluate_series
 
 # What rounding may do to sums of points and of squares, relative to those before.
@@ -77,10 +77,8 @@ def _parts(
 ) -> list[tuple[list[int], FourierStatistics, FourierStatistics]]:
     """Return the sums on each lattice before and after, and the columns that it is for."""
     old, new = before.statistics, after.statistics
-    if isinstance(old, AdditiveStatistics) and isinstance(new, AdditiveStatistics):
-        columns = [list(own.columns) for own in old.components]
-        return list(zip(columns, old.parts, new.parts, strict=True))
-    return [(list(range(old.lattice.num_dims)), old, new)]
+    columns = [list(own.columns) for own in old.components]
+    return list(zip(columns, old.parts, new.parts, strict=True))
 
 
 def _check_totals(old: FourierStatistics, new: FourierStatistics) -> None:

@@ -12,7 +12,7 @@ from orthogp.kernels import RBF, Matern, Matern32, QuasiPeriodic, RationalQuadra
 from orthogp.kernels.base import EARTH_RADIUS
 from orthogp.kernels.sphere import Embedding
 from orthogp.neighbours.covariance import SetKernel
-from orthogp.neighbours.nearest import metric_lengths
+from orthogp.neighbours.nearest import metric_lengths, widths_of
 from orthogp.precision import in_double
 
 POLES = np.array([[0.0, 90.0], [123.0, 90.0], [0.0, -90.0], [180.0, 0.0], [-180.0, 0.0]])
@@ -166,7 +166,7 @@ def test_neighbours_are_near_by_the_chord(rng):
     kernel = Matern32(1.0, [500.0, 24.0]).on_sphere(0, 1, 2)
     embedding = Embedding.of(kernel, 3)
     rows = embedding.rows(np.column_stack([points(rng, 9), rng.uniform(size=9)]))
-    lengths = metric_lengths(embedding.kernel(kernel), rows)
+    lengths = metric_lengths(embedding.kernel(kernel), widths_of(rows))
     np.testing.assert_array_equal(lengths, [500.0, 500.0, 500.0, 24.0])
 
 

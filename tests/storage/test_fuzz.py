@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from orthogp import FileError, OrthogpError
@@ -234,6 +234,8 @@ forged = given(
 )
 
 
+# A factor with an entry so small that its inverse overflows.
+@example(kind="points", changes=[("integer", 0.9747668719442327, 1)])
 @settings(FEW, max_examples=300)
 @forged
 def test_forged_files_give_an_error_or_a_model(files, tmp_path_factory, kind, changes):

@@ -281,6 +281,8 @@ class AdditivePosterior(Posterior):
         How much the components explain, unless the moments say so.
     """
 
+    additive = True
+
     def __init__(
         self,
         features: AdditiveLattice,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import NamedTuple, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from orthogp.errors import InputError
+from orthogp.errors import InputError, PrecisionError
 
 # The most points for which a joint covariance is formed.
 _MOST_JOINT = 5000
@@ -31,6 +31,9 @@ class Functions(Protocol):
 
 class PredictivePosterior(ABC):
     """A posterior q(f), in the units of the statistics' targets."""
+
+    #: Whether f is a sum of components with lattices of their own.
+    additive: ClassVar[bool] = False
 
     noise_variance: float
     #: k(0), and what of it the features leave out on average.
@@ -82,6 +85,11 @@ class JointDraws:
             )
         mean = self._posterior.predict(X).mean
         covariance = self._posterior.covariance(X)
+        if not np.isfinite(covariance).all():
+            raise PrecisionError(
+                "The posterior covariance of these points is not finite, so that no function can "
+                "be drawn: fit the model again."
+            )
         eigenvalues, vectors = np.linalg.eigh((covariance + covariance.T) / 2)
         root = vectors * np.sqrt(np.maximum(eigenvalues, 0.0))
         rng = np.random.default_rng(self._seed)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from orthogp.features import resolve_features
-from orthogp.inference.component_posterior import AdditivePosterior
 from orthogp.kernels import Categorical, Cyclic, Kernel, Product
 from orthogp.kernels.base import EARTH_RADIUS
 from orthogp.kernels.sphere import Sphere
@@ -36,7 +35,7 @@ def summarise(model: GPRegressor) -> str:
     lines = [f"GPRegressor: {statistics.rows:,.0f} rows, {columns}"]
     if several:
         lines[0] += f", {len(model.target_scale_)} targets"
-    additive = isinstance(model.posterior_, AdditivePosterior)
+    additive = model.posterior_.additive
     if additive:
         lines += _components(model)
     for i, (primitive, dims) in enumerate(() if additive else model.kernel_.primitives()):
@@ -85,7 +84,7 @@ def summarise_classifier(model: GPClassifier) -> str:
         f"GPClassifier: {model.num_rows_:,} rows, {columns}, {len(model.classes_)} classes",
         f"  {'mean':<12} {'none' if model.mean is None else f'{model.mean}, {fate}'}",
     ]
-    additive = isinstance(model._posteriors[0], AdditivePosterior)
+    additive = model._posteriors[0].additive
     if additive:
         lines += _choice(model.kernel)
     labels, parts = model.classes_, (model.kernel_, model.posterior_, model.status_)
@@ -263,8 +262,8 @@ def _term(primitive: Kernel, dims: tuple[int, ...] | None) -> str:
 def _features(model: GPRegressor) -> str:
     family = resolve_features(model.features, "auto", 1)
     name = "" if family is None else f"{type(family).__name__}, "
-    if isinstance(model.posterior_, AdditivePosterior):
-        return f"M = {model.num_features_}, {len(model.posterior_.kernels)} lattices"
+    if model.posterior_.additive:
+        return f"M = {model.num_features_}, {len(model.period_)} lattices"
     lattice = "" if model.period_ is None else f", lattice of period {_number(model.period_)}"
     return f"{name}M = {model.num_features_}{lattice}"
 

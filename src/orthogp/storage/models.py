@@ -21,7 +21,6 @@ from orthogp.errors import FileError
 from orthogp.exact.process import ExactPosterior
 from orthogp.features.series import SeriesFeatures
 from orthogp.inference import Certificate, Domain
-from orthogp.inference.component_posterior import AdditivePosterior
 from orthogp.inference.family_posterior import FamilyPosterior
 from orthogp.kernels import Kernel, resolve_kernel
 from orthogp.kernels.sphere import Embedding
@@ -281,7 +280,7 @@ class KeptRegressor(KeptFit):
 def _period(posterior: Any) -> Any:
     """Return the period of the features, one for each component if there are several."""
     features = getattr(posterior, "features", None)
-    if isinstance(posterior, AdditivePosterior):
+    if posterior.additive:
         return tuple(part.lattice.period for part in posterior.features.parts)
     if features is None or (
         isinstance(posterior, FamilyPosterior) and not isinstance(features, SeriesFeatures)
@@ -381,7 +380,7 @@ class KeptClassifier(KeptFit):
             restored(own, setting, f"posteriors/{i}") for i, own in enumerate(self.posteriors)
         ]
         demand(len({type(own) for own in posteriors}) == 1, "must be of one form", "posteriors")
-        if isinstance(posteriors[0], AdditivePosterior):
+        if posteriors[0].additive:
             if self.extent is None:
                 raise RefusedError("is missing", "extent")
             fits = len(self.extent.lower) == num_dims and np.all(np.isfinite(self.extent))
