@@ -1,7 +1,5 @@
 r"""Which engine serves: those that can are tried, and held-out rows decide.
 
-From the sums of the rows to a fitted model: which fitter serves which features.
-
     exact        all rows, no approximation; up to some thousand rows
     dense        lattice features as many as a dense matrix holds; one pass, certificates
     iterative    lattice features by the hundred thousand

@@ -1,6 +1,6 @@
 """Double precision inside the library without touching JAX's global switch.
 
-Compiled functions kept on disk from one process to the next.
+`keep_compiled` keeps compiled functions on disk from one process to the next.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""From labelled rows to a fitted model of two classes.
-
-Starting values of a classifier, from a regression on its labels.
-"""
+"""From labelled rows to a fitted model of two classes."""
 
 from __future__ import annotations
 

@@ -9,8 +9,6 @@ for each pair of rows, and is a smooth function of log s: of the square lag in l
 the square distance around the circle. Some thousand values of s serve all pairs, with piecewise
 cubics between them: Hermite's for k, whose slopes are known, and splines for its derivatives.
 
-A kernel at the lags of many pairs of rows, with its derivatives.
-
 Most kernels see a lag by r² = Σ_d τ_d²/ℓ_d² alone (`Radial`), as do sums and products of such. The
 squares of all pairs are then one product of matrices, with W_jd = 1/ℓ_jd² for the j-th primitive,
 

@@ -15,8 +15,6 @@ The observed information is A less its difference to the expected one, which is 
 data have their say, and less what bends in C itself: ½ tr((ααᵀ − C⁻¹) ∂²C), which is not, if the
 model is not that of the data.
 
-Covariances of derivatives, by the derivative of the kernel.
-
 The covariance K holds kernel and mean prior, and row n has noise σ²/w_n. With W = diag(w),
 
     B = I + W^½ K W^½/σ²,      α = W^½ B⁻¹ W^½ y/σ²

@@ -1,7 +1,5 @@
 r"""Hermite features: scaled Hermite functions in frequency.
 
-Scaled Hermite functions, and their derivatives.
-
 Hermite features, eigenfunctions of the RBF kernel and the Hermite functions themselves are one
 family, with h_m = H_m/√(2^m m!), an amplitude A and a ratio |ρ| ≤ 1:
 

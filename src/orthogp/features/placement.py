@@ -1,9 +1,4 @@
-"""How families are placed: products of functions of one column, and Gauss rules.
-
-Which products of one-dimensional functions to take, and where to judge them.
-
-Gaussian quadrature with power-law ends, in panels.
-"""
+"""How families are placed: products of functions of one column, and Gauss rules."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 r"""Features that are finite series on a frequency lattice, and the masses of its modes.
 
-The masses of lattice modes, compiled once per kernel.
-
     φ_m(x) = Σ_t C_mt cos ω_t·(x−x₀)   for even m,      Σ_t C_mt sin ω_t·(x−x₀)   for odd m
 
 over a half set of indices t, with C a function of the kernel. Their sums over any data set follow

@@ -2,8 +2,6 @@ r"""SpectralFeatures: an orthonormal basis in frequency, the paper's way.
 
 A basis of frequency functions on a lattice, orthonormal over its points.
 
-Variational orthogonal features: a family is an orthonormal basis in frequency.
-
 The paper's construction (section 3). With ψ_m orthonormal in L²(R^D),
 
     φ_m(x) = ∫ ψ_m(ω) √S(ω) trig(ω·(x−x₀)) dω,      trig = cos for even ψ_m, sin for odd

@@ -1,7 +1,5 @@
 r"""Variational Fourier features (Hensman, Durrande & Solin) of Matérn kernels on a window.
 
-Windows around the data: how wide to make them, and whether they hold the data.
-
 Products of one-dimensional series, as series on the lattice of all columns.
 
 The Fourier basis of a window under Matérn kernels (Hensman, Durrande, Solin 2018).

@@ -12,8 +12,6 @@ expected information (Gilmour, Thompson and Cullis 1995) is
 one more solution for each parameter. It knows how the rows lie, on grids or with gaps, and what was
 observed. The expected information of evenly spread rows costs nothing, and mostly suffices.
 
-The evidence and its gradient with as many features as a lattice has, without a dense matrix.
-
 With B = I + R T R/s² (`lattice_system.py`), M modes and b̃ = R b/s²,
 
     log p = −N/2 log 2πs² − ½ log|B| − ½ (yᵀy/s² − b̃ᵀB⁻¹b̃)

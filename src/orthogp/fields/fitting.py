@@ -1,11 +1,4 @@
-"""From rows to a fitted field: lattice, hyperparameters, posterior, bounds, and a status.
-
-Bounds on log p(y) with very many features.
-
-How a fit with very many features ended, in words.
-
-What a fit with very many features comes to.
-"""
+"""From rows to a fitted field: lattice, hyperparameters, posterior, bounds, and a status."""
 
 from __future__ import annotations
 

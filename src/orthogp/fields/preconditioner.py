@@ -2,8 +2,6 @@ r"""A sparse matrix in space that stands for B, and its factors.
 
 The inverse of a spectrum as a polynomial of the Laplacian, by finite differences on a grid.
 
-What a factor of the preconditioner's sparse matrix offers, and that of a circle.
-
 In space, 1/S is (nearly) a polynomial of the Laplacian and T multiplies by the density of the data.
 On a grid just fine enough for the frequencies at which the data have a say, this is a sparse matrix
 

@@ -1,4 +1,4 @@
-r"""DriftRegressor: effects of covariates, and where rows are missing as one.
+r"""DriftRegressor: kriging with external drift, the share of missing rows among the covariates.
 
 Where rows are missing, as a function of place.
 
@@ -10,8 +10,6 @@ is the share of the neighbourhood without rows: ρ is the density where rows are
 lies beyond the box around the rows does not count. The sum is a Fourier series: the sums of the
 rows on a lattice times the transform of g. A row does not count as its own neighbour, so that z
 means the same at the rows as between them.
-
-A Gaussian process with the effects of covariates: kriging with external drift.
 
     y = f(x) + βᵀz(x) + noise
 

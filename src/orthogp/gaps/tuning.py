@@ -1,7 +1,5 @@
 r"""tune_for_gaps: hyperparameters that fill gaps, by the errors at hidden rows.
 
-How well a kernel fills gaps: the error at hidden rows, and its derivatives.
-
 From the rows that are kept follow modes x = B⁻¹b̃ (`iterative.py`), and errors e = Φ_h x − y_h at
 the rows that are hidden. One more solution, w = B⁻¹Φ_hᵀe, tells how they change:
 
@@ -9,8 +7,6 @@ the rows that are hidden. One more solution, w = B⁻¹Φ_hᵀe, tells how they 
 
 with the slopes of the mean function among x and w. Against the evidence, which is about how likely
 the rows are that there are, this asks for what a model of any form, right or wrong, predicts best.
-
-Hyperparameters for filling gaps: those that fill gaps like the data's own best.
 
 The evidence weighs a model by all that it says of the rows, most of it about close neighbours. If
 no kernel is quite right, what is best for these need not be best far from all rows. Here rows are

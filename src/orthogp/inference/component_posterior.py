@@ -12,10 +12,6 @@ The variance of an additive function at many points, by transforms.
 Within a component the products are a series in its own columns, between two components one in the
 columns of both. Where these are more than three the products are formed point by point.
 
-Functions drawn from the posterior of an additive model.
-
-The posterior of an additive model: of the whole function, and of each component.
-
 The coefficients z of all columns have the posterior N(D B⁻¹ b/σ², D B⁻¹ D), D = diag(√a), a their
 prior variances, and f is their series plus an independent residual. A component is known up to a
 constant, so it is reported with its average over the training rows removed,

@@ -1,7 +1,5 @@
 r"""Fourier series on boxes and grids: quadratic forms, and sums of products.
 
-Posterior functions as Fourier series.
-
 A function on the lattice is α_t cos θ_t + β_t sin θ_t summed over a half set of indices, with
 θ_t = ω_t·(x−x₀). Products of two such functions are again series, with indices a − b and a + b, so
 a variance

@@ -1,6 +1,4 @@
-r"""The posterior of lattice features of one component.
-
-Derivatives and integrals over boxes: what posteriors need to know of them beforehand.
+r"""The posterior of lattice features: predictions, covariances, draws, derivatives, integrals.
 
 The coefficients z of the cosines, sines and covariates have the posterior
 

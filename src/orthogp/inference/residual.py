@@ -9,9 +9,7 @@ v = (Q + αI)⁻¹y, the residual of the fit over α,
 and the inner sums are in the statistics. Where the residual is noise this costs about as much as
 the trace term, while t ≥ λ_max(K − Q) alone costs N times more.
 
-What the features of an additive model leave out: a sharp upper bound on log p(y).
-
-As in `orthogp.inference.residual`: K − Q = R + R', R from the kept modes that are no features,
+With several components likewise: K − Q = R + R', R from the kept modes that are no features,
 whose sums with everything else are known, R' from the modes beyond. With α = σ² + t' and
 t' ≥ λ_max(R'),
 

@@ -6,8 +6,6 @@ A source computes, for features φ(θ) and the mean function's columns behind th
 
 and pulls ∂L/∂A, ∂L/∂b and ∂L/∂R back to the hyperparameters. `SeriesSource` has the statistics; the
 sources of `row_sources.py` have the rows.
-
-Moments of features that need the rows, and how gradients go back; see `sources.py`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 r"""RBF, Matérn and rational-quadratic kernels, and the Gaussian mixtures behind them.
 
-Gaussians on the lattice, and kernels that are Gamma mixtures of them.
-
 Matérn and rational quadratic are Gaussians of random lengthscale λ, with g ~ Gamma(a, 1):
 
     Matérn-ν              λ² = ℓ² g/ν,   a = ν

@@ -1,7 +1,5 @@
 """All that is kept of the rows: their sums, their extent, and the units of their targets.
 
-All that is kept of the rows for an additive model, and the lattices it is summed on.
-
 A component's lengthscale is not known before its sums are. So the lattice of the sums has a long
 period, and frequencies are kept at which shorter ones fit too: with F the allowed decimations,
 

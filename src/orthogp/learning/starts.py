@@ -1,7 +1,4 @@
-"""Starting values read off the statistics, without a pass over the data.
-
-Starting values of additive models, read off the statistics.
-"""
+"""Starting values read off the statistics, without a pass over the data."""
 
 from __future__ import annotations
 

@@ -1,9 +1,5 @@
 """The nearest rows, and the metric in which rows are near.
 
-The metric in which neighbours are near: distances in units of the kernel's lengths.
-
-Nearest rows: among all, or among those that come earlier in an order.
-
 A k-d tree (scipy) is best in few columns. In many columns a tree visits most of its leaves, and
 comparing with every row by products of matrices (scikit-learn) is faster; which of the two is, is
 tried out on a few queries.

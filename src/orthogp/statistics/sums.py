@@ -1,9 +1,5 @@
 r"""AdditiveStatistics: the sums of several components, and of every pair.
 
-The sums of two components together: products of their cosines and sines over the rows.
-
-The sums that additive models need: each component's own, and those of every pair.
-
 For f(x) = Σ_j f_j(x_{columns_j}), component j with its own lattice ω_t and a set of kept indices,
 
     own      Σ w_n e^{iω_t·x_j},  Σ w_n y_n e^{iω_t·x_j}        as in `FourierStatistics`
