@@ -18,9 +18,9 @@ import pytest
 from distributed import Client, LocalCluster
 
 from orthogp import FourierStatistics, FrequencyLattice, InputError
-from orthogp.files.cluster import FAN_IN, ChunkExtent, Cluster, default_lattice
+from orthogp.files.cluster import FAN_IN, Cluster, default_lattice
 from orthogp.learning.sketches import Sketch
-from orthogp.rows import Rows
+from orthogp.rows import Domain, Rows
 from tests.oracles import Array
 
 SUMS = ("point_sums", "target_sums", "yy", "rows", "count", "log_weights")
@@ -109,8 +109,7 @@ def test_the_lattice_is_the_one_a_model_chooses(num_dims: int, num_rows: int) ->
         num_threads=1,
         total_rows=num_rows,
     )
-    extent = ChunkExtent(X.min(axis=0), X.max(axis=0), num_rows)
-    assert default_lattice(extent) == sketch.statistics.lattice
+    assert default_lattice((Domain.around(X), num_rows)) == sketch.statistics.lattice
 
 
 def test_a_first_pass_finds_the_extent() -> None:
@@ -120,8 +119,7 @@ def test_a_first_pass_finds_the_extent() -> None:
     inputs, target = da.from_array(X, chunks=(200, -1)), da.from_array(y)
     found = FourierStatistics.from_dask(inputs, target, weights=da.from_array(weights))
     rest = np.delete(X, 33, axis=0)
-    extent = ChunkExtent(rest.min(axis=0), rest.max(axis=0), 499)
-    assert found.lattice == default_lattice(extent)
+    assert found.lattice == default_lattice((Domain.around(rest), 499))
     assert found.rows == 499
 
 

@@ -15,12 +15,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from orthogp.errors import InputError, check_finite
+from orthogp.rows import Domain
 from orthogp.statistics.lattice import (
     MAX_DIMS,
     FrequencyLattice,
@@ -235,14 +236,6 @@ def _folded(fold: Callable[..., Any], leaves: Sequence[Any]) -> Any:
 Chunks = Callable[[Callable[..., Any]], list[Any]]
 
 
-class ChunkExtent(NamedTuple):
-    """The box around rows, (d,) each, and their number."""
-
-    lower: NDArray[np.float64]
-    upper: NDArray[np.float64]
-    rows: int
-
-
 def sum_collection(
     summed: Callable[..., Any],
     data: Any,
@@ -281,16 +274,15 @@ def sum_collection(
     return found
 
 
-def default_lattice(extent: ChunkExtent | None) -> FrequencyLattice:
-    """Return the lattice that a model would choose for data of such an extent."""
-    if extent is None:
+def default_lattice(found: tuple[Domain, int] | None) -> FrequencyLattice:
+    """Return the lattice that a model would choose for a number of rows in a box."""
+    if found is None:
         raise InputError("The data are empty: at least one row is needed.")
-    width = extent.upper - extent.lower
+    box, num_rows = found
     return FrequencyLattice.for_domain(
-        extent.lower,
-        extent.upper,
-        period=default_period(np.where(width > 0, width, 1.0)),
-        extent=default_extent(len(width), extent.rows),
+        *box,
+        period=default_period(box.width),
+        extent=default_extent(len(box.lower), num_rows),
     )
 
 
@@ -417,18 +409,17 @@ def _of_frame(
     return function(X, y, w)
 
 
-def _chunk_extent(X: NDArray, y: NDArray, weights: NDArray | None) -> ChunkExtent | None:
+def _chunk_extent(X: NDArray, y: NDArray, weights: NDArray | None) -> tuple[Domain, int] | None:
     """Return the box around the rows that count, and their number."""
     X = X if weights is None else X[weights > 0]
     if len(X) == 0:
         return None
     check_finite(X, "X")
-    return ChunkExtent(X.min(axis=0).astype(float), X.max(axis=0).astype(float), len(X))
+    return Domain.around(X), len(X)
 
 
-def _united(first: ChunkExtent, second: ChunkExtent) -> ChunkExtent:
-    lower, upper = np.minimum(first.lower, second.lower), np.maximum(first.upper, second.upper)
-    return ChunkExtent(lower, upper, first.rows + second.rows)
+def _united(first: tuple[Domain, int], second: tuple[Domain, int]) -> tuple[Domain, int]:
+    return first[0].with_box(second[0]), first[1] + second[1]
 
 
 def _chunk_sums(
