@@ -30,6 +30,7 @@ from orthogp.files.summing import (
 from orthogp.files.text import read_header, split_text
 from orthogp.inference import Domain
 from orthogp.learning.sketches import Sketch
+from orthogp.statistics import AdditiveStatistics
 
 if TYPE_CHECKING:
     from orthogp.files.cluster import Cluster
@@ -228,7 +229,7 @@ def _begun(source: RowSource, begin: Begin, extent: Domain, batch_rows: int | No
 def _without_sums(sketch: Sketch) -> Sketch:
     """Return a sketch whose lattices say all, small enough to travel with every task."""
     statistics: Any = sketch.statistics
-    if hasattr(statistics, "parts"):
+    if isinstance(statistics, AdditiveStatistics):
         parts = tuple(_emptied(part) for part in statistics.parts)
         return replace(sketch, statistics=replace(statistics, parts=parts, cross={}))
     return replace(sketch, statistics=_emptied(statistics))
