@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from datetime import date
 from glob import has_magic
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -32,7 +33,6 @@ from orthogp.cli.options import (
     domain_in_numbers,
     family_names,
     gather,
-    has_dates,
     kernel_option,
     mean_of,
     mean_option,
@@ -259,11 +259,10 @@ def _from_rows(
     with standard_input_as_file(given.data) as files:
         source = open_source(files, **given.columns())
         if rows.domain is not None:
-            if has_dates(rows.domain):
+            if any(isinstance(low, date) for low, _ in rows.domain):
                 # The unit is needed now, not only when the rows are read.
                 source = source.scaled()
-            inputs, times = source.reading.inputs, source.reading.times
-            box = domain_in_numbers(rows.domain, inputs, times)
+            box = domain_in_numbers(rows.domain, source.reading)
             model.set_params(domain=(tuple(box.lower.tolist()), tuple(box.upper.tolist())))
         with _joined_cluster(summing.scheduler, console) as cluster:
             read = fit_source(model, source, watcher=console, cluster=cluster, **reading)
@@ -435,15 +434,14 @@ def _sum(
     if wanted.lattice_of is not None:
         like, about = load_sketch(wanted.lattice_of)
         columns, extent = _same_columns(columns, about), like.extent
-        times = [TimeScale.from_json(scale) for scale in about["times"]]
+        times = [TimeScale.from_json(scale) for scale in about.get("times", [])] or None
     if columns["targets"] is None:
         raise click.UsageError("Missing option '--target': the column to predict.")
     source = open_source(given.data, **columns, times=times)
     estimator = GPRegressor(wanted.kernel, mean=mean_of(wanted.mean))
     if wanted.domain is not None:
         source = scaled_for(source, wanted.domain)
-        reading = source.reading
-        extent = domain_in_numbers(wanted.domain, reading.inputs, reading.times)
+        extent = domain_in_numbers(wanted.domain, source.reading)
     begin = begin_like(estimator, len(source.reading.inputs), like)
     pass_over: dict[str, Any] = {
         "extent": extent,

@@ -17,8 +17,8 @@ from orthogp.cli.console import STANDARD, Console, Decorated, debug_option
 if TYPE_CHECKING:
     import numpy as np
 
+    from orthogp.files.columns import Reading
     from orthogp.files.source import RowSource
-    from orthogp.files.times import TimeScale
     from orthogp.inference import Domain
 
 # Bytes by unit.
@@ -312,14 +312,7 @@ def mean_of(mean: str | None) -> str | None:
 # ---------------------------------------------------------------------- domains
 
 
-def has_dates(domain: Sequence[Interval] | None) -> bool:
-    """Return whether an interval is between dates."""
-    return domain is not None and any(isinstance(low, date) for low, _ in domain)
-
-
-def domain_in_numbers(
-    domain: Sequence[Interval], inputs: Sequence[str], times: Sequence[TimeScale | None]
-) -> Domain:
+def domain_in_numbers(domain: Sequence[Interval], reading: Reading) -> Domain:
     """Return the box of a domain, whose last days are in it, on the scales of the inputs."""
     import numpy as np
 
@@ -327,12 +320,13 @@ def domain_in_numbers(
     from orthogp.files.times import SINCE_1970
     from orthogp.inference import Domain
 
-    if len(domain) != len(inputs):
+    if len(domain) != len(reading.inputs):
         raise InputError(
-            f"The domain needs one interval for each of {', '.join(inputs)}, got {len(domain)}."
+            f"The domain needs one interval for each of {', '.join(reading.inputs)}, got "
+            f"{len(domain)}."
         )
     edges = []
-    for name, (low, high), scale in zip(inputs, domain, times, strict=True):
+    for name, (low, high), scale in zip(reading.inputs, domain, reading.times, strict=True):
         if isinstance(low, date) and isinstance(high, date):
             if scale is None:
                 raise InputError(

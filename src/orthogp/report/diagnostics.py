@@ -485,9 +485,10 @@ class Bins:
 
     def least(self, values: NDArray) -> NDArray[np.float64]:
         """Return the smallest value in each bin of each column, NaN without rows: (p, b)."""
-        result = np.full((max(self.number, 1), values.shape[1]), np.inf)
-        np.minimum.at(result, self.which, values)
-        return np.where(np.isfinite(result), result, np.nan)[: self.number].T
+        result = np.full((values.shape[1], max(self.number, 1)), np.inf)
+        for least, column in zip(result, values.T, strict=True):
+            np.minimum.at(least, self.which, column)
+        return np.where(np.isfinite(result), result, np.nan)[:, : self.number]
 
 
 def _data_bins(X: NDArray, box: Domain) -> Bins:

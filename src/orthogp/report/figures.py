@@ -121,22 +121,24 @@ class Rows(NamedTuple):
     low: NDArray[np.float64] | None = None
     high: NDArray[np.float64] | None = None
 
+    def within(self, box: Domain) -> Rows:
+        """Return the rows inside a box of the single input."""
+        kept = (self.x >= box.lower[0]) & (self.x <= box.upper[0])
+        return Rows(*(None if part is None else part[kept] for part in self))  # type: ignore[arg-type]
+
     def draw(self, axes: Axes) -> None:
-        """Draw the rows within the present limits of the inputs."""
+        """Draw points, or lines from the least to the largest value of each bin."""
         look: dict[str, Any] = {"color": GREY, "zorder": 1.9}
-        left, right = axes.get_xlim()
-        shown = (self.x >= left) & (self.x <= right)
         if self.low is None or self.high is None:
-            x, y = self.x[shown], self.y[shown]
-            axes.plot(x, y, ".", markersize=3, alpha=0.7, label="rows", **look)
+            axes.plot(self.x, self.y, ".", markersize=3, alpha=0.7, label="rows", **look)
             return
-        several, single = shown & (self.high > self.low), shown & (self.high <= self.low)
+        several = self.high > self.low
         if several.any():
             ends = self.low[several], self.high[several]
             line = {"alpha": 0.75, "linewidth": 1.0, "label": "rows: least to largest"}
             axes.vlines(self.x[several], *ends, **line, **look)
-        if single.any():
-            axes.plot(self.x[single], self.y[single], ".", markersize=4, label="rows", **look)
+        if not several.all():
+            axes.plot(self.x[~several], self.y[~several], ".", markersize=4, label="rows", **look)
 
 
 def _rows_to_draw(model: Any, X: ArrayLike | None, y: ArrayLike | None, target: int) -> Rows | None:
@@ -174,7 +176,7 @@ class Map(NamedTuple):
     def draw(self, axes: Axes, contour: float | None = None) -> None:
         """Draw the map, with a line along a level if one is given."""
         extent = np.stack(self.box, axis=1)[:2].ravel().tolist()
-        look = dict(zip(("vmin", "vmax"), self.limits, strict=True)) | {"cmap": self.colours}
+        look = {"vmin": self.limits[0], "vmax": self.limits[1], "cmap": self.colours}
         draw_image(axes, self.values, extent, {"label": plain(self.quantity)}, **look)
         if contour is not None and self.values.min() < contour < self.values.max():
             line = {"levels": [contour], "colors": "white", "linewidths": 1.4}
@@ -230,11 +232,8 @@ class Figures:
         With `most`, that number of components with the largest shares, the largest first.
         """
         if hasattr(self.model, "classes_"):
-            parts, on, ylabel = (
-                class_parts(self.model, label),
-                f"the log odds of {label}",
-                effect_on_odds(label),
-            )
+            parts, on = class_parts(self.model, label), f"the log odds of {label}"
+            ylabel = effect_on_odds(label)
         else:
             parts, on = parts_of(self.model), self.names.targets[target]
             ylabel = f"effect on {self.names.target(target)}"
@@ -253,20 +252,17 @@ class Figures:
 
         The curve runs over all that the model covers, or over a stretch of it.
         """
-        about = f"{self.names.targets[target]} over {self.names.inputs[self.columns[0]]}."
-        start = (
-            "Posterior mean and 95 % bands of"
-            if stretch is None
-            else ("The end of the range, magnified:")
-        )
-        box = covered_range(self.model) if stretch is None else stretch
+        name = f"{self.names.targets[target]} over {self.names.inputs[self.columns[0]]}"
         if rows is None and self.found is not None:
             found, seen = self.found, self.found.data_count > 0
             ends = found.data_low[target, seen], found.data_high[target, seen]
             rows = Rows(found.data_x[seen], found.data_mean[target, seen], *ends)
-        size = WIDE if stretch is None else (WIDE[0], 3.4)
-        draw = partial(self._draw_curve, target, box, rows, 0)
-        return Drawing(f"{start} {about}", draw, size)
+        if stretch is None:
+            draw = partial(self._draw_curve, target, covered_range(self.model), rows, 0)
+            return Drawing(f"Posterior mean and 95 % bands of {name}.", draw, WIDE)
+        rows = None if rows is None else rows.within(stretch)
+        draw = partial(self._draw_curve, target, stretch, rows, 0)
+        return Drawing(f"The end of the range, magnified: {name}.", draw, (WIDE[0], 3.4))
 
     def _draw_curve(
         self, target: int, box: Domain, rows: Rows | None, along: int, axes: Axes
