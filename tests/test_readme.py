@@ -289,7 +289,7 @@ PROVOKED = {
             fitted().save("m.orthogp"),
             command("predict m.orthogp g.csv --out p.csv", g=f"x,y\n{NUMBERS}"),
         ],
-        "m.orthogp does not say how its 1 input columns are named: say so by --inputs.",
+        "m.orthogp names none of its input columns (1): name them by --inputs.",
     ),
 }
 WARNED = {
