@@ -26,7 +26,7 @@ def test_modes_that_fall_short_have_a_shorter_period_and_say_why():
     assert plenty.limited_by == ""
     np.testing.assert_allclose(plenty.lattice.period, 1.5)
     few = choose(Matern32(1.0, 0.03), 1e-6, 1e6, modes=2000)
-    assert few.limited_by == "what was asked for"
+    assert few.limited_by == "num_features"
     assert few.wanted > 2000
     np.testing.assert_allclose(few.lattice.period, 1.2)
     # Extents are rounded up to such as transform fast.

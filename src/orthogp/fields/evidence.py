@@ -41,7 +41,7 @@ from numpy.typing import NDArray
 from orthogp.errors import PrecisionError
 from orthogp.features import MeanPrior
 from orthogp.features.base import prior_variance
-from orthogp.fields.model import Model, ModePosterior, Solution, solve
+from orthogp.fields.model import Model, Solution, solve
 from orthogp.fields.preconditioner import Preconditioner
 from orthogp.fields.system import DataDensity, ModeGrid, Modes, Reals
 from orthogp.inference.definite import made_definite
@@ -78,37 +78,13 @@ _MORE_NOISE = np.log(10.0)
 
 
 class Derivatives(NamedTuple):
-    """Derivatives of log masses and of log s², in log kernel parameters θ and log σ².
+    """∂ log s_t/∂θ (…, p) in log kernel parameters θ, and those of (θ, log s²) in (θ, log σ²).
 
-    Attributes
-    ----------
-    relative : (…, p)
-        ∂ log s_t/∂θ.
-    chain : (p + 1, p + 1)
-        The derivatives of (θ, log s²) in (θ, log σ²): the variance beyond the lattice depends on θ.
+    The latter form the `chain`, (p + 1, p + 1): the variance beyond the lattice depends on θ.
     """
 
     relative: Reals
     chain: Reals
-
-    @classmethod
-    def at(
-        cls, vector: Reals, model: Model, kernel: Kernel, slots: tuple[Slot, ...]
-    ) -> Derivatives:
-        """Return the derivatives at the vector of a model."""
-        grid, noise = model.system.grid, model.system.noise_variance
-        prior = grid.masses_jacobian(vector[:-1], kernel, slots, model.system.density.lattice)
-        masses = model.masses[..., None]
-        zeros = np.zeros_like(prior.jacobian)
-        relative = np.divide(prior.jacobian, masses, out=zeros, where=masses > 0)
-        weights = np.broadcast_to(grid.weights, grid.shape)
-        resolved = np.tensordot(weights, prior.jacobian, axes=grid.num_dims)
-        unresolved = (prior.variance_jacobian - resolved) / noise
-        if model.unresolved == 0:
-            unresolved[:] = 0.0
-        chain = np.eye(len(vector))
-        chain[-1] = np.append(unresolved, model.noise_variance / noise)
-        return cls(relative, chain)
 
     def gradient(self, by_mode: Reals, by_noise: float) -> Reals:
         """Return the gradient in (θ, log σ²) from derivatives in stored log s_t and in log s²."""
@@ -146,44 +122,11 @@ def expected_information(model: Model, derivatives: Derivatives, rows: float) ->
     return derivatives.chain.T @ information @ derivatives.chain / 2
 
 
-def average_information(model: Model, posterior: ModePosterior, derivatives: Derivatives) -> Reals:
-    """Return the average information about log parameters and log σ², all targets together."""
-    system, grid = model.system, model.system.grid
-    yy = system.density.statistics.yy
-    total = np.zeros_like(derivatives.chain)
-    for i, x in enumerate(posterior.modes):
-        columns = np.concatenate([np.moveaxis(derivatives.relative, -1, 0) * x, x[None]])
-        norms = np.sqrt(grid.inner(columns, columns))
-        tolerance = _CURVATURE_TOLERANCE * norms
-        solution = solve(model, columns, tolerance=tolerance, max_iterations=_MOST_ITERATIONS)
-        flat, images = _real_rows(grid, columns), _real_rows(grid, solution.x)
-        products = flat @ images.T
-        part = products.copy()
-        part[:-1, :-1] = flat[:-1] @ flat[:-1].T - products[:-1, :-1]
-        slopes = float(np.sum(posterior.slopes[:, i] ** 2))
-        left = yy[i] / system.noise_variance - posterior.explained[i]
-        part[-1, -1] = left - norms[-1] ** 2 - slopes - products[-1, -1]
-        total += (part + part.T) / 4
-    return derivatives.chain.T @ total @ derivatives.chain
-
-
-def _real_rows(grid: ModeGrid, vectors: Modes) -> Reals:
-    """Return vectors as rows of real numbers with the same inner products."""
-    rows = np.ascontiguousarray(vectors * np.sqrt(grid.weights)).reshape(len(vectors), -1)
-    return rows.view(np.float64)
-
-
 class Evidence(NamedTuple):
     """log p(y) and its derivatives at a vector of log kernel parameters and log σ².
 
-    Attributes
-    ----------
-    standard_error : float
-        That of `value`, from the scatter of the probes.
-    information : (p, p)
-        The expected information about the parameters, for evenly spread data.
-    effective : float
-        M − tr B⁻¹, the number of modes that the data determine.
+    The standard error is that of the value, from the scatter of the probes; the information is the
+    expected one for evenly spread data; `effective` is M − tr B⁻¹, the number of determined modes.
     """
 
     vector: Reals
@@ -200,15 +143,7 @@ class Evidence(NamedTuple):
 class IterativeObjective:
     """The evidence of one lattice under changing hyperparameters.
 
-    Parameters
-    ----------
-    statistics : FourierStatistics
-    kernel : Kernel
-        Gives the form, and the parameters that are learned.
-    mean : MeanPrior
-    repeats : bool
-        Whether weights count rows.
-    num_probes, num_threads : int
+    The kernel gives the form and the learned parameters; `repeats` says whether weights count rows.
     """
 
     def __init__(
@@ -257,7 +192,19 @@ class IterativeObjective:
 
     def derivatives(self, model: Model, vector: Reals) -> Derivatives:
         """Return the derivatives of the prior at the vector of a model."""
-        return Derivatives.at(vector, model, self.kernel, self.slots)
+        grid, noise = self.density.grid, model.system.noise_variance
+        prior = grid.masses_jacobian(vector[:-1], self.kernel, self.slots, self.density.lattice)
+        masses = model.masses[..., None]
+        zeros = np.zeros_like(prior.jacobian)
+        relative = np.divide(prior.jacobian, masses, out=zeros, where=masses > 0)
+        weights = np.broadcast_to(grid.weights, grid.shape)
+        resolved = np.tensordot(weights, prior.jacobian, axes=grid.num_dims)
+        unresolved = (prior.variance_jacobian - resolved) / noise
+        if model.unresolved == 0:
+            unresolved[:] = 0.0
+        chain = np.eye(len(vector))
+        chain[-1] = np.append(unresolved, model.noise_variance / noise)
+        return Derivatives(relative, chain)
 
     def evaluate(self, vector: Reals, *, profile: bool = True) -> Evidence:
         """Return the evidence at a vector.
@@ -328,16 +275,32 @@ class IterativeObjective:
 
     def average_information(self, vector: Reals) -> Reals:
         """Return the average information at a vector, by a solution for each parameter."""
-        model = self.model(vector)
-        solution = solve(
-            model,
-            model.equations.right,
-            tolerance=self._tolerance,
-            start=self.last,
-            max_iterations=_MOST_ITERATIONS,
-        )
+        grid, model, most = self.density.grid, self.model(vector), _MOST_ITERATIONS
+        right, tolerance = model.equations.right, self._tolerance
+        solution = solve(model, right, tolerance=tolerance, start=self.last, max_iterations=most)
         posterior = model.equations.posterior(solution.x, solution.residual)
-        return average_information(model, posterior, self.derivatives(model, vector))
+        left = self.statistics.yy / model.system.noise_variance - posterior.explained
+        derivatives = self.derivatives(model, vector)
+        total = np.zeros_like(derivatives.chain)
+        for i, x in enumerate(posterior.modes):
+            columns = np.concatenate([np.moveaxis(derivatives.relative, -1, 0) * x, x[None]])
+            norms = np.sqrt(grid.inner(columns, columns))
+            tolerance = _CURVATURE_TOLERANCE * norms
+            images = solve(model, columns, tolerance=tolerance, max_iterations=most).x
+            flat = _real_rows(grid, columns)
+            products = flat @ _real_rows(grid, images).T
+            part = products.copy()
+            part[:-1, :-1] = flat[:-1] @ flat[:-1].T - products[:-1, :-1]
+            slopes = float(np.sum(posterior.slopes[:, i] ** 2))
+            part[-1, -1] = left[i] - norms[-1] ** 2 - slopes - products[-1, -1]
+            total += (part + part.T) / 4
+        return derivatives.chain.T @ total @ derivatives.chain
+
+
+def _real_rows(grid: ModeGrid, vectors: Modes) -> Reals:
+    """Return vectors as rows of real numbers with the same inner products."""
+    rows = np.ascontiguousarray(vectors * np.sqrt(grid.weights)).reshape(len(vectors), -1)
+    return rows.view(np.float64)
 
 
 def _inverse_diagonal(model: Model, solved: Modes, probes: Modes) -> Reals:
@@ -372,9 +335,9 @@ def scale_entries(kernel: Kernel, slots: tuple[Slot, ...]) -> NDArray[np.int64] 
 class Climb(NamedTuple):
     """A function to maximise.
 
-    `evaluate` may move the vector, and raises `PrecisionError` where there is no evidence.
-    `sharpen`, if given, returns a better curvature than the expected information, at the price of
-    an evaluation.
+    `evaluate` may move the vector, and raises `PrecisionError` where there is no evidence;
+    `sharpen` returns a better curvature than the expected information for the price of an
+    evaluation.
     """
 
     evaluate: Callable[[Reals], Evidence]

@@ -33,8 +33,8 @@ from orthogp.rows import Domain
 from orthogp.statistics import FourierStatistics, FrequencyLattice
 from orthogp.statistics.nufft import TOLERANCE
 
-# The ratio of the data's to the prior's precision at which a lattice ends. Along a line modes cost
-# little.
+# The ratio of the data's to the prior's precision at which a lattice ends, by number of columns as
+# all tables are. Along a line modes cost little.
 _RESOLVED = {1: 0.02, 2: 0.25, 3: 0.25}
 # The most modes that the solver takes.
 _MOST_MODES = {1: 2_200_000, 2: 400_000, 3: 150_000}
@@ -64,31 +64,27 @@ _BY_ROWS = "the number of rows"
 
 
 class Budget(NamedTuple):
-    """Limits of a lattice: bytes of memory, modes, and seconds; `None` is no limit."""
+    """Limits of a lattice: bytes of memory, modes, and seconds."""
 
-    memory: float | None = None
-    modes: float | None = None
-    seconds: float | None = None
+    memory: float = np.inf
+    modes: float = np.inf
+    seconds: float = np.inf
 
     def limits(self, num_dims: int, rows: float) -> dict[str, float]:
         """Return the most modes by each limit, for the number of rows in a period."""
-        limits = {
-            "the most that the solver takes": float(_MOST_MODES[num_dims]),
+        return {
+            "the capacity of the solver": float(_MOST_MODES[num_dims]),
             _BY_ROWS: max(_MODES_PER_ROW[num_dims] * rows, _FEWEST_MODES),
+            "max_memory": self.memory / _BYTES_PER_MODE[num_dims],
+            "num_features": self.modes,
+            "max_seconds": max(self.seconds / _SECONDS_PER_MODE[num_dims], _ALWAYS_IN_TIME),
         }
-        if self.memory is not None:
-            limits["max_memory"] = self.memory / _BYTES_PER_MODE[num_dims]
-        if self.modes is not None:
-            limits["what was asked for"] = self.modes
-        if self.seconds is not None:
-            limits["max_seconds"] = max(self.seconds / _SECONDS_PER_MODE[num_dims], _ALWAYS_IN_TIME)
-        return limits
 
 
 class LatticeChoice(NamedTuple):
-    """A lattice, its number of modes, the number that the noise level asks for, and the limit.
+    """A lattice, its number of modes, the number that the noise level asks for (`wanted`).
 
-    `limited_by` names the limit that kept the number below the wanted one; it is empty if none did.
+    `limited_by` names the limit that kept the number below the wanted one, if one did.
     """
 
     lattice: FrequencyLattice
@@ -107,7 +103,7 @@ def choose_lattice(
     """
     width = extent.width
     num_dims = len(width)
-    if budget.memory is not None and budget.memory / _BYTES_PER_MODE[num_dims] < _FEWEST_MODES:
+    if budget.memory < _FEWEST_MODES * _BYTES_PER_MODE[num_dims]:
         raise InputError(
             f"max_memory = {budget.memory:.3g} bytes is too little for any model: give at least "
             f"{_FEWEST_MODES * _BYTES_PER_MODE[num_dims]:.0f}."
@@ -227,15 +223,8 @@ class Stage(NamedTuple):
 class IterativeFitter:
     """Fits a field on a lattice that is chosen for it.
 
-    Parameters
-    ----------
-    sums : callable
-        Gives the statistics of the standardised targets on a lattice.
-    sketch : Sketch
-        Gives the number of rows, the box around them, and the mean function.
-    settings : FitSettings
-    num_threads : int
-    progress : Progress
+    `sums` gives the statistics of the standardised targets on a lattice; the sketch gives the
+    number of rows, the box around them, and the mean function.
     """
 
     def __init__(
@@ -269,7 +258,11 @@ class IterativeFitter:
     def choose(self, start: Start) -> LatticeChoice:
         """Return the lattice that suits hyperparameters."""
         settings, sketch = self._settings, self._sketch
-        budget = Budget(settings.max_memory, settings.num_features, self._seconds_at_first)
+        memory, modes = (
+            np.inf if limit is None else limit
+            for limit in (settings.max_memory, settings.num_features)
+        )
+        budget = Budget(memory, modes, self._seconds_at_first)
         count = sketch.statistics.count
         return choose_lattice(start, count, sketch.extent, settings.wrap_tolerance, budget)
 
@@ -278,12 +271,8 @@ class IterativeFitter:
     ) -> Fit:
         """Return the fit from hyperparameters learned from windows of the rows.
 
-        Parameters
-        ----------
-        lattice : FrequencyLattice, optional
-            The lattice to keep, where there are no rows to be summed on another.
-        rival : Start, optional
-            Other hyperparameters, from which learning begins if their evidence is larger.
+        A given lattice is kept, where there are no rows to be summed on another. Learning begins
+        from the `rival` if its evidence is larger.
         """
         self._evaluations = 0
         choice = self.choose(start)
@@ -316,19 +305,28 @@ class IterativeFitter:
             objective = same.objective
         else:
             self._progress.say(f"summing rows for {choice.num_modes:,} modes")
-            objective = self._objective(choice, start)
+            # Each probe averages over all modes: the more modes, the fewer probes.
+            m = choice.num_modes
+            objective = IterativeObjective(
+                self._sums(choice.lattice),
+                start.kernel,
+                self._sketch.mean,
+                repeats=self._settings.repeats,
+                num_probes=8 if m < 20_000 else 4 if m < 500_000 else 2,
+                num_threads=self._num_threads,
+            )
         if not self._settings.learn:
             vector = objective.vector(start.kernel, start.noise_variance)
             self._evaluations += 1
             evidence = objective.evaluate(vector, profile=False)
             return Stage(choice, objective, Scored(evidence, True, 1, evidence.information))
-        limits = same.limits if same else self._limits(choice.lattice, start, objective)
+        limits = same.limits if same else self._limits(start.kernel, objective)
         climb = self._climb(objective, limits)
         if same is not None:
             first = same.scored.evidence
         else:
             starts = [start] if rival is None else [start, rival]
-            begun = [climb.begin(self._vector(objective, at, limits)) for at in starts]
+            begun = [climb.begin(_vector(objective, at, limits)) for at in starts]
             first = max((evidence for evidence, _ in begun), key=lambda found: found.value)
             used = sum(number for _, number in begun)
             self._evaluations += used
@@ -338,32 +336,11 @@ class IterativeFitter:
         at_limit = names_at_limit(objective.slots, scored.evidence.vector, *limits)
         return Stage(choice, objective, scored, limits, at_limit)
 
-    def _objective(self, choice: LatticeChoice, start: Start) -> IterativeObjective:
-        return IterativeObjective(
-            self._sums(choice.lattice),
-            start.kernel,
-            self._sketch.mean,
-            repeats=self._settings.repeats,
-            num_probes=_num_probes(choice.num_modes),
-            num_threads=self._num_threads,
-        )
-
-    def _limits(
-        self, lattice: FrequencyLattice, start: Start, objective: IterativeObjective
-    ) -> Limits:
-        return parameter_limits(
-            start.kernel,
-            objective.slots,
-            lattice,
-            self._sketch.width,
-            max(self._settings.wrap_tolerance, _ROOM),
-            max(_NOISE_FLOOR, 10 * TOLERANCE * objective.statistics.count),
-        )
-
-    def _vector(self, objective: IterativeObjective, at: Start, limits: Limits) -> Reals:
-        """Return the vector of hyperparameters, moved within limits."""
-        vector = objective.vector(at.kernel, at.noise_variance)
-        return within_limits(at.kernel, objective.slots, vector, *limits, objective.density.lattice)
+    def _limits(self, kernel: Kernel, objective: IterativeObjective) -> Limits:
+        room = max(self._settings.wrap_tolerance, _ROOM)
+        floor = max(_NOISE_FLOOR, 10 * TOLERANCE * objective.statistics.count)
+        lattice, width = objective.density.lattice, self._sketch.width
+        return parameter_limits(kernel, objective.slots, lattice, width, room, floor)
 
     def _climb(self, objective: IterativeObjective, limits: Limits) -> Climb:
         """Return the evidence as a function to maximise, which reports its progress."""
@@ -452,6 +429,12 @@ class IterativeFitter:
             draws = Draws.joined([draws, more(len(draws.modes))])
 
 
+def _vector(objective: IterativeObjective, at: Start, limits: Limits) -> Reals:
+    """Return the vector of hyperparameters, moved within limits."""
+    vector = objective.vector(at.kernel, at.noise_variance)
+    return within_limits(at.kernel, objective.slots, vector, *limits, objective.density.lattice)
+
+
 def _posterior(model: Model, start: Modes | None = None) -> ModePosterior:
     """Return the posterior that predictions and bounds rest on."""
     tolerance = _FINAL_TOLERANCE
@@ -535,8 +518,3 @@ def _alike(old: LatticeChoice, new: LatticeChoice) -> bool:
     modes = abs(np.log(new.num_modes / old.num_modes))
     periods = np.abs(np.log(new.lattice.period / old.lattice.period))
     return bool(modes < np.log(_OUTGROWN) and np.all(periods < np.log(_LONGER)))
-
-
-def _num_probes(num_modes: int) -> int:
-    """Return the number of probes that suffices: each averages over all modes."""
-    return 8 if num_modes < 20_000 else 4 if num_modes < 500_000 else 2

@@ -37,8 +37,8 @@ from orthogp.statistics import FourierStatistics, FrequencyLattice
 _FEWEST_ROWS = 3000
 # The most features, if asked for, of the dense solver: more take minutes.
 _MOST_DENSE = 10_000
-# The fewest rows for which a dense fit is checked against windows: with fewer, the first stage has
-# all features already.
+# The fewest rows for which a dense fit is checked by windows: with fewer, the first stage has all
+# features already.
 _FEWEST_CHECKED = 300
 # The ratio of the noise variance to the neighbours' differences above which the features have taken
 # structure for noise.
@@ -123,9 +123,9 @@ class LatticeLearner:
         dense = self._dense()
         stage = dense.begin(starts)
         if _is_suspicious(stage, self._windows()):
-            return "a dense lattice takes for noise what neighbouring rows share"
+            return "a dense lattice takes for noise the structure that neighbouring rows share"
         if not self._dense_suffices(dense, stage.best):
-            return "the data ask for more features than a dense lattice has"
+            return "the data need more features than a dense lattice has"
         fit = dense.complete(stage)
         if fit.converged or self._settings.late():
             return fit
@@ -154,34 +154,23 @@ class LatticeLearner:
         settings, first = self._settings, starts[0]
         if self._sketch.iterative:
             return self._iterative().fit(first, self._statistics.lattice)
-        dense = self._dense()
-        if not self._may_iterate(first):
-            return self._dense_fit(dense, starts)
-        automatic = settings.solver == "auto"
-        if not settings.learn:
-            if automatic and self._dense_suffices(dense, first):
-                return dense.fit(starts)
-            return self._iterative().fit(first)
+        dense, may_iterate = self._dense(), self._may_iterate(first)
+
+        def dense_serves(start: Start) -> bool:
+            automatic = settings.solver == "auto"
+            return not may_iterate or (automatic and self._dense_suffices(dense, start))
+
+        few = self._statistics.rows < _FEWEST_CHECKED
+        unchecked = few or self._rows is None or settings.num_features is not None
+        if not settings.learn or (unchecked and not may_iterate):
+            return dense.fit(starts) if dense_serves(first) else self._iterative().fit(first)
         stage, windows = dense.begin(starts), self._windows()
         start = None
-        resolved = automatic and not _is_suspicious(stage, windows)
-        if not resolved or not self._dense_suffices(dense, stage.best):
+        if _is_suspicious(stage, windows) or not dense_serves(stage.best):
             start = self._start_of_windows(stage, starts, windows)
-        if automatic and self._dense_suffices(dense, start or stage.best):
+        if dense_serves(start or stage.best):
             return self._better(dense, stage, start)
         return self._iterative().fit(start or stage.best, rival=_rival(starts, start))
-
-    def _dense_fit(self, dense: Fitter, starts: list[Start]) -> Fit:
-        """Return the dense fit, resumed from windows if few features took structure for noise."""
-        settings = self._settings
-        few = self._statistics.rows < _FEWEST_CHECKED
-        if few or self._rows is None or not settings.learn or settings.num_features is not None:
-            return dense.fit(starts)
-        stage, windows = dense.begin(starts), self._windows()
-        start = None
-        if _is_suspicious(stage, windows):
-            start = self._start_of_windows(stage, starts, windows)
-        return self._better(dense, stage, start)
 
     def _better(self, dense: Fitter, stage: Stage, start: Start | None) -> Fit:
         """Return the better of the dense fits from the first stage and from another start."""

@@ -46,13 +46,8 @@ _SPENT = 1e-28
 class Model:
     """Hyperparameters on a lattice.
 
-    Attributes
-    ----------
-    unresolved : float
-        d, the prior variance of the modes beyond the lattice.
-    system : LatticeSystem
-        Its masses include the offset of the mean function in mode zero, its noise variance is
-        s² = σ² + d.
+    `unresolved` is d, the prior variance of the modes beyond the lattice. The masses of the system
+    include the offset of the mean function in mode zero, its noise variance is s² = σ² + d.
     """
 
     kernel: Kernel
@@ -164,16 +159,10 @@ class Equations(NamedTuple):
 
 
 class Solution(NamedTuple):
-    """Where conjugate gradients ended.
+    """Where conjugate gradients ended: x and the residual b − B x, (batch, …).
 
-    Attributes
-    ----------
-    x, residual : (batch, …)
-        The solution, and b − B x.
-    steps, ratios : (iterations, batch)
-        α_k and β_k, which give the tridiagonal matrix of the Lanczos process.
-    norms : (iterations + 1, batch)
-        ⟨r_k, P⁻¹r_k⟩.
+    Steps α_k and ratios β_k, (iterations, batch), give the tridiagonal matrix of the Lanczos
+    process; the norms are ⟨r_k, P⁻¹r_k⟩, (iterations + 1, batch).
     """
 
     x: Modes
@@ -204,17 +193,10 @@ def solve(
     max_iterations: int = 500,
     observe: Callable[[NDArray[np.int64], Modes], None] | None = None,
 ) -> Solution:
-    """Return B⁻¹ b for each b of a batch, (batch, …).
+    """Return B⁻¹ b for each b of a batch, (batch, …), with ‖x − B⁻¹b‖_B at most the tolerance.
 
-    Parameters
-    ----------
-    tolerance : float or (batch,)
-        The largest ‖x − B⁻¹b‖_B.
-    start : (batch, …), optional
-        Where to begin, such as the solution for other hyperparameters.
-    observe : callable, optional
-        Receives the numbers of the unfinished right-hand sides, (a,), and their P⁻¹ r_k, (a, …),
-        for k = 0 and on.
+    It may start from the solution for other hyperparameters. `observe` receives the numbers of the
+    unfinished right-hand sides, (a,), and their P⁻¹ r_k, (a, …), for k = 0 and on.
     """
     system, preconditioner = model.system, model.preconditioner
     inner, batch = system.grid.inner, len(right)

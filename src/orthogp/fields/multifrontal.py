@@ -248,13 +248,11 @@ def plan(points: tuple[int, ...], reach: int) -> Plan:
         if block.size > _LEAF and size > 4 * reach:
             along = np.moveaxis(block, axis, 0)
             middle = (size - reach) // 2
-            if periodic[axis]:
-                walls = [along[:reach], along[middle : middle + reach]]
-                parts = [along[reach:middle], along[middle + reach :]]
-                periodic = (*periodic[:axis], False, *periodic[axis + 1 :])
-            else:
-                walls = [along[middle : middle + reach]]
-                parts = [along[:middle], along[middle + reach :]]
+            # The first split of a circle takes two walls.
+            begin = reach if periodic[axis] else 0
+            walls = [along[:begin], along[middle : middle + reach]]
+            parts = [along[begin:middle], along[middle + reach :]]
+            periodic = (*periodic[:axis], False, *periodic[axis + 1 :])
             children = tuple(split(np.moveaxis(part, 0, axis), periodic) for part in parts)
             own = np.concatenate([wall.ravel() for wall in walls])
         pieces.append((own, children))
@@ -264,14 +262,12 @@ def plan(points: tuple[int, ...], reach: int) -> Plan:
     order = np.concatenate([own for own, _ in pieces])
     place = np.empty_like(order)
     place[order] = np.arange(len(order))
-    around_points = _neighbours(points, reach)
     fronts: list[_Front] = []
     first = 0
     for own, children in pieces:
         last = first + len(own)
-        near = place[around_points(own)].ravel()
-        beyond = [near, *(fronts[child].around for child in children)]
-        around = np.unique(np.concatenate(beyond))
+        near = place[_neighbours(own, points, reach)].ravel()
+        around = np.unique(np.concatenate([near, *(fronts[child].around for child in children)]))
         around = around[around >= last]
         runs = tuple(_runs(_places(fronts[c].around, first, last, around)) for c in children)
         fronts.append(_Front(first, last, around, children, runs))
@@ -302,8 +298,7 @@ def _stack(fronts: list[_Front], numbers: list[int]) -> _Stack:
     around = _padded([fronts[i].around for i in numbers], num_points)
     targets, place = np.unique(around, return_inverse=True)
     ones = np.ones(around.size, dtype=np.float32)
-    shape = (len(targets), around.size)
-    where = (place.ravel(), np.arange(around.size))
+    where, shape = (place.ravel(), np.arange(around.size)), (len(targets), around.size)
     gather = scipy.sparse.csr_array((ones, where), shape=shape)
     return _Stack(tuple(numbers), own, around, targets, gather)
 
@@ -316,19 +311,13 @@ def _padded(rows: list[Indices], filler: int) -> Indices:
     return out
 
 
-def _neighbours(points: tuple[int, ...], reach: int):
-    """Return a function that gives the points within `reach` steps of each of some points."""
-    steps = np.stack(
-        np.meshgrid(*(np.arange(-reach, reach + 1),) * len(points), indexing="ij"), axis=-1
-    ).reshape(-1, len(points))
-    steps = steps[np.sum(np.abs(steps), axis=1) <= reach]
-
-    def neighbours(of: Indices) -> Indices:
-        where = np.stack(np.unravel_index(of, points), axis=-1)
-        moved = (where[:, None, :] + steps) % np.array(points)
-        return np.asarray(np.ravel_multi_index(tuple(np.moveaxis(moved, -1, 0)), points))
-
-    return neighbours
+def _neighbours(numbers: Indices, points: tuple[int, ...], reach: int) -> Indices:
+    """Return the points within `reach` steps of each of some points, (n, …)."""
+    steps = np.indices((2 * reach + 1,) * len(points)).reshape(len(points), -1) - reach
+    steps = steps[:, np.sum(np.abs(steps), axis=0) <= reach]
+    where = np.stack(np.unravel_index(numbers, points))
+    moved = where[:, :, None] + steps[:, None, :]
+    return np.asarray(np.ravel_multi_index(tuple(moved), points, mode="wrap"))
 
 
 def _lower_inverse(L: Reals) -> Reals:

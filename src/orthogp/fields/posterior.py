@@ -152,14 +152,8 @@ class IterativePosterior(PredictivePosterior):
     ) -> Gaussian:
         """Return mean and variance of linear functionals of f.
 
-        Parameters
-        ----------
-        waves : callable
-            Gives some of them as functionals of the whitened modes x: ⟨wave, x⟩.
-        trend : (n, q)
-            The functionals of the covariates of the mean function.
-        unseen : (n,)
-            Their variance by the modes beyond the lattice.
+        `waves` gives some of them as functionals ⟨wave, x⟩ of the whitened modes x, `trend` (n, q)
+        those of the covariates, `unseen` (n,) their variance by the modes beyond the lattice.
         """
         if len(trend) > MOST_JOINT:
             raise InputError(

@@ -81,33 +81,16 @@ class PreconditionerNoise(NamedTuple):
 class SpatialPreconditioner:
     """P ≈ B with a sparse matrix in space; see the module's docstring.
 
-    Parameters
-    ----------
-    system : LatticeSystem
-    like : SpatialPreconditioner, optional
-        Another one whose grid is kept, so that P changes smoothly with the hyperparameters.
-    fine : bool
-        Whether the grid is fine enough for variances.
-
-    Attributes
-    ----------
-    even : (…)
-        1 + N s/σ², the diagonal beyond the modes of the grid.
-    density : (…)
-        The density/σ² of the data at the points of the grid.
-    typical_density : float
-        The density/σ² at a row, on average.
+    It keeps the grid of another one (`like`), so that P changes smoothly with the hyperparameters,
+    or has a grid `fine` enough for variances. `even` is 1 + N s/σ², the diagonal beyond the grid;
+    `density` is density/σ² at the points, and `typical_density` its average over the rows.
     """
 
     #: The number of Lanczos vectors for which draws reserve memory.
     expected_iterations = 60
 
     def __init__(
-        self,
-        system: LatticeSystem,
-        like: SpatialPreconditioner | None = None,
-        *,
-        fine: bool = False,
+        self, system: LatticeSystem, like: SpatialPreconditioner | None = None, fine: bool = False
     ) -> None:
         self.outer = system.grid
         masses, noise = system.masses, system.noise_variance
@@ -251,12 +234,7 @@ class SpatialPreconditioner:
 class EvenPreconditioner:
     """P = 1 + N s/σ², a diagonal; see the module's docstring.
 
-    Attributes
-    ----------
-    grid : ModeGrid
-        The points at which variances are computed.
-    even, density, typical_density
-        As those of `SpatialPreconditioner`.
+    `grid` has the points at which variances are computed.
     """
 
     expected_iterations = 300
@@ -315,7 +293,7 @@ def choose_preconditioner(
             return EvenPreconditioner(system)
     if isinstance(like, EvenPreconditioner):
         return EvenPreconditioner(system)
-    return SpatialPreconditioner(system, like, fine=fine)
+    return SpatialPreconditioner(system, like, fine)
 
 
 def _typical_density(system: LatticeSystem) -> float:

@@ -81,12 +81,8 @@ def draw_modes(
 ) -> Draws:
     """Return draws with covariance B⁻¹, as many at once as a third of the memory holds.
 
-    Parameters
-    ----------
-    tolerance : float
-        The error of a solution with the same noise, per root of the number of determined modes.
-    precision : type
-        Single precision (np.float32) takes two thirds of the time.
+    The tolerance is the error of a solution with the same noise, per root of the number of
+    determined modes. Single precision (np.float32) takes two thirds of the time.
     """
     bytes_each = 2 * np.dtype(precision).itemsize
     one = bytes_each * int(np.prod(model.system.grid.shape))
@@ -163,19 +159,11 @@ def _lanczos_weights(solution: Solution) -> Reals:
 
 @dataclass(frozen=True)
 class VarianceField:
-    """The posterior variance of the modes' series, at any points.
+    """The posterior variance of the modes' series, by cubic splines for its logarithm on a grid.
 
-    Attributes
-    ----------
-    splines : (…)
-        Coefficients of cubic splines for the logarithm of the variance, on the grid.
-    relative_error : float
-        The root mean square relative error of the variance: the error of sampling, at the data, and
-        the error of the splines (half of the error of splines through every second point).
-    lattice : FrequencyLattice
-        Gives the period and the centre.
-    sampling_error : float
-        The first part of the error, which more draws reduce.
+    The lattice gives the period and the centre. `relative_error` is the root mean square relative
+    error: the `sampling_error` at the data, which more draws reduce, and the error of the splines
+    (half of the error of splines through every second point).
     """
 
     splines: Reals

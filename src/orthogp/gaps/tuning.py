@@ -83,16 +83,9 @@ class GapError(NamedTuple):
 
 
 class Gap:
-    """Held-out rows, to be predicted from the kept ones.
+    """Held-out rows, to be predicted from the kept ones, whose model the objective is.
 
-    Parameters
-    ----------
-    objective : IterativeObjective
-        The model of the kept rows.
-    hidden : Rows
-        The held-out rows.
-    tolerances : tuple of float
-        The errors of the solutions for the held-out rows and for the derivatives.
+    The tolerances are the errors of the solutions for the held-out rows and for the derivatives.
     """
 
     def __init__(
@@ -279,14 +272,14 @@ def tune_for_gaps(
         # A lengthscale that has grown may need a longer period.
         while np.any(lattice.period > _LONGER * period) and not search.exhausted:
             search.run([_gap(model, lattice, rows, mask) for mask in masks], lattice, sketch.width)
-            lattice, period = lattice_for(search.kernel), lattice.period
+            lattice, period = lattice_for(search.end.kernel), lattice.period
     unit = variance_unit(model.target_scale_)
     if scale_entries(start.kernel, slots) is not None:
         unit *= search.variance_factor
     scale = float(model.target_scale_[0])
     return GapTuning(
-        search.kernel.scaled(unit).with_columns(dict(enumerate(model.columns_.tolist()))),
-        search.noise_variance * unit,
+        search.end.kernel.scaled(unit).with_columns(dict(enumerate(model.columns_.tolist()))),
+        search.end.noise_variance * unit,
         scale * search.errors[0],
         scale * search.least,
         tuple(int(mask.sum()) for mask in masks),
@@ -348,11 +341,7 @@ class _Search:
     """Descent along the derivatives of the mean squared error at held-out rows."""
 
     def __init__(
-        self,
-        start: Start,
-        free: NDArray[np.int64],
-        max_evaluations: int,
-        max_seconds: float | None,
+        self, start: Start, free: NDArray[np.int64], max_evaluations: int, max_seconds: float | None
     ) -> None:
         self._form = start.kernel
         self._slots = learned_slots(start.kernel)
@@ -369,14 +358,10 @@ class _Search:
         self.converged = False
 
     @property
-    def kernel(self) -> Kernel:
-        """The kernel of the least error."""
-        return unpack(self._form, self._slots, self._best[:-1])
-
-    @property
-    def noise_variance(self) -> float:
-        """The noise variance, unchanged but for the limits of a lattice."""
-        return float(np.exp(self._best[-1]))
+    def end(self) -> Start:
+        """The kernel of the least error; the noise changes only by the limits of a lattice."""
+        kernel = unpack(self._form, self._slots, self._best[:-1])
+        return Start(kernel, float(np.exp(self._best[-1])))
 
     @property
     def exhausted(self) -> bool:
@@ -386,7 +371,7 @@ class _Search:
 
     def run(self, gaps: list[Gap], lattice: FrequencyLattice, width: Reals) -> None:
         """Search from the best so far, as far as a lattice allows."""
-        kernel, slots, free = self.kernel, self._slots, self._free
+        kernel, slots, free = self.end.kernel, self._slots, self._free
         lower, upper = parameter_limits(kernel, slots, lattice, width, _MOST_WRAPPED, _NOISE_FLOOR)
         first = within_limits(kernel, slots, self._best, lower, upper, lattice)
         self._best, self.least, scale = first, np.inf, 1.0
