@@ -78,9 +78,10 @@ _MORE_NOISE = np.log(10.0)
 
 
 class Derivatives(NamedTuple):
-    """∂ log s_t/∂θ (…, p) in log kernel parameters θ, and those of (θ, log s²) in (θ, log σ²).
+    """Derivatives of the prior in log kernel parameters θ and log σ².
 
-    The latter form the `chain`, (p + 1, p + 1): the variance beyond the lattice depends on θ.
+    `relative` is ∂ log s_t/∂θ, (…, p). `chain` has the derivatives of (θ, log s²) in (θ, log σ²),
+    (p + 1, p + 1): the variance beyond the lattice depends on θ.
     """
 
     relative: Reals

@@ -176,8 +176,8 @@ def _shrunk(reach: NDArray[np.int64], most: float) -> NDArray[np.int64]:
 # The largest error of the posterior mean, in posterior standard deviations; with the diagonal
 # preconditioner its root mean square over the modes.
 _FINAL_TOLERANCE = 0.01
-# The error of the periodised prior above which the status mentions it. The periods of fields are
-# shorter than those of dense lattices.
+# The error of the periodised prior above which the status mentions it. Fields have shorter periods
+# than dense lattices.
 _WRAPPED = 0.05
 # The smallest noise variance, relative to that of the targets.
 _NOISE_FLOOR = 1e-8
@@ -205,7 +205,7 @@ _POSTERIOR_VECTORS = 20
 
 
 class Stage(NamedTuple):
-    """Learning on one lattice: where it ended, within which limits, and what met one of them."""
+    """Learning on one lattice: where it ended, its limits, and the parameters that met a limit."""
 
     choice: LatticeChoice
     objective: IterativeObjective

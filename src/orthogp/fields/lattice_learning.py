@@ -43,7 +43,7 @@ _FEWEST_CHECKED = 300
 # The ratio of the noise variance to the neighbours' differences above which the features have taken
 # structure for noise.
 _SUSPICIOUS = 1.25
-# The most wanted modes, relative to those that the iterative solver takes, for which it is tried
+# The largest ratio of wanted modes to modes of the lattice for which the iterative solver is tried
 # beside another engine in three columns, where a fit takes a quarter of an hour.
 _WORTH_A_TRIAL = 8.0
 # The number of rows in a window.
@@ -132,7 +132,7 @@ class LatticeLearner:
         return "learning with a dense lattice did not settle"
 
     def fit_from(self, learned: Start, starts: list[Start]) -> Fit | str:
-        """Return the fit from what another engine has learned, or why that cannot be better."""
+        """Return the fit from hyperparameters of another engine, or why it cannot be better."""
         try:
             dense = self._dense()
             if self._dense_suffices(dense, learned):

@@ -38,7 +38,7 @@ from orthogp.statistics.nufft import TOLERANCE
 
 # The number of terms of the sum above after which the error of an iterate is believed.
 _DELAY = 3
-# The ratio to which ⟨r, P⁻¹r⟩ may fall before what is left is rounding.
+# The ratio of ⟨r, P⁻¹r⟩ to its first value at which the residual is rounding.
 _SPENT = 1e-28
 
 
@@ -124,7 +124,7 @@ class ModePosterior(NamedTuple):
     explained: Reals
 
     def variances_by_slopes(self) -> Reals:
-        """Return what uncertain slopes add to (B⁻¹)_tt, (…)."""
+        """Return the contribution of uncertain slopes to (B⁻¹)_tt, (…)."""
         flat = self.covariate_modes.reshape(len(self.slopes), self.modes[0].size)
         whitened = np.linalg.solve(self.slope_factor, flat)
         return np.sum(np.abs(whitened) ** 2, axis=0).reshape(self.modes.shape[1:])
@@ -209,7 +209,7 @@ def solve(
     norm = inner(residual, direction)
     steps, ratios, norms = [], [], [norm]
     column = (slice(None), *(None,) * system.grid.num_dims)
-    # The numbers of the unfinished right-hand sides; the arrays below hold only these.
+    # The numbers of the unfinished right-hand sides, the only ones in the arrays below.
     active = np.flatnonzero(norm > 0)
     left = residual.copy()
     if len(active) < batch:

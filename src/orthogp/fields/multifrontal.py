@@ -321,7 +321,7 @@ def _neighbours(numbers: Indices, points: tuple[int, ...], reach: int) -> Indice
 
 
 def _lower_inverse(L: Reals) -> Reals:
-    """Return L⁻¹ of a lower triangle, from those of its halves.
+    """Return L⁻¹ of a lower triangle, from the inverses of its halves.
 
         [A 0]⁻¹   [   A⁻¹      0 ]
         [B C]   = [−C⁻¹BA⁻¹   C⁻¹]

@@ -27,7 +27,7 @@ from orthogp.statistics.nufft import chunks, evaluate_series
 MOST_JOINT = 256
 # The number of right-hand sides solved for at once.
 _SOLVED_AT_ONCE = 16
-# The largest error of these solutions, relative to the prior standard deviation.
+# The largest error of a solution for a covariance, relative to the prior standard deviation.
 _COVARIANCE_TOLERANCE = 1e-3
 
 
@@ -206,7 +206,7 @@ class IterativePosterior(PredictivePosterior):
         return self.mean_prior.covariates(X)[:, : len(self._slopes)]
 
     def _slope_deviations(self, X: Reals) -> Reals:
-        """Return what uncertain slopes contribute to f at the rows of X, whitened, (q, n)."""
+        """Return the contribution of uncertain slopes to f at the rows of X, whitened, (q, n)."""
         if not len(self._slopes):
             return np.zeros((0, len(X)))
         trend = self._trend(X) * self._slope_sd

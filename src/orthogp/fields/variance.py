@@ -57,7 +57,7 @@ _WIDER = 8
 class Draws(NamedTuple):
     """Draws of the whitened modes, (s, …), and the fields of known variance from the same noise.
 
-    Only the spatial preconditioner has such companions.
+    Only the spatial preconditioner has these companions.
     """
 
     modes: NDArray

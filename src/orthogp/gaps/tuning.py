@@ -42,6 +42,7 @@ from orthogp.learning.sketches import AdditiveSketch
 from orthogp.regressor import GPRegressor, variance_unit
 from orthogp.rows import Rows
 from orthogp.statistics import FourierStatistics, FrequencyLattice
+from orthogp.statistics.lattice import MAX_DIMS
 from orthogp.statistics.nufft import available_threads, evaluate_series
 from orthogp.validation import check_rows, refuse_sphere
 
@@ -97,9 +98,10 @@ class Gap:
         self._objective = objective
         self._hidden = hidden
         self._tolerances = tolerances
-        weights, num_targets = hidden.weights, hidden.y.shape[1]
+        weights = np.ones(len(hidden.X)) if hidden.weights is None else hidden.weights
+        self._weights = weights[:, None]
         #: Σ w over the held-out rows and targets.
-        self.count = num_targets * float(len(hidden.X) if weights is None else np.sum(weights))
+        self.count = hidden.y.shape[1] * float(np.sum(weights))
         self._last: list[Modes | None] = [None, None]
 
     def evaluate(self, vector: Reals) -> GapError:
@@ -110,15 +112,12 @@ class Gap:
         solution = self._solve(model, model.equations.right, self._tolerances[0] * grid.size, 0)
         known = model.equations.posterior(solution.x, solution.residual)
         errors = self._predicted(model, known) - self._hidden.y
-        weighted = (
-            errors if self._hidden.weights is None else errors * self._hidden.weights[:, None]
-        )
         adjoint = self._adjoint(model, solution, errors)
         by_mode = grid.weights * np.sum((np.conj(adjoint.modes) * known.modes).real, axis=0)
         by_noise = -float(np.sum(by_mode)) - float(np.sum(adjoint.slopes * known.slopes))
         total = np.sum(objective.statistics.yy) / model.system.noise_variance
         return GapError(
-            0.5 * float(np.sum(weighted * errors)),
+            0.5 * float(np.sum(self._weights * errors * errors)),
             objective.derivatives(model, vector).gradient(by_mode, by_noise),
             float(total - np.sum(known.explained)) / (objective.rows * len(known.modes)),
         )
@@ -153,10 +152,8 @@ class Gap:
 
     def _solve(self, model: Model, right: Modes, tolerance: float | Reals, which: int) -> Solution:
         """Return solutions, which begin at the last ones of the same kind."""
-        start = self._last[which]
-        solution = solve(
-            model, right, tolerance=tolerance, start=start, max_iterations=_MOST_ITERATIONS
-        )
+        start, most = self._last[which], _MOST_ITERATIONS
+        solution = solve(model, right, tolerance=tolerance, start=start, max_iterations=most)
         self._last[which] = solution.x
         return solution
 
@@ -299,7 +296,7 @@ def _checked_rows(
     if not isinstance(model, GPRegressor):
         raise InputError(f"Tuning for gaps takes a GPRegressor, got {type(model).__name__}.")
     check_is_fitted(model, "posterior_")
-    if isinstance(model._sketch, AdditiveSketch):
+    if isinstance(model._sketch, AdditiveSketch) or len(model.columns_) > MAX_DIMS:
         raise InputError(
             "Tuning for gaps needs a model whose columns act jointly, up to three, not a sum of "
             "terms on lattices of their own."
@@ -346,7 +343,7 @@ class _Search:
         self._form = start.kernel
         self._slots = learned_slots(start.kernel)
         self._free = free
-        self._left = max_evaluations
+        self._max_evaluations = max_evaluations
         self._deadline = np.inf if max_seconds is None else time.monotonic() + max_seconds
         self._progress = Progress()
         self._best = np.append(pack(start.kernel, self._slots), np.log(start.noise_variance))
@@ -366,8 +363,9 @@ class _Search:
     @property
     def exhausted(self) -> bool:
         """Whether evaluations or time have run out."""
-        out = self._left <= 0 or time.monotonic() > self._deadline
-        return bool(self.errors) and out
+        number = len(self.errors)
+        late = time.monotonic() > self._deadline
+        return number > 0 and (late or number >= self._max_evaluations)
 
     def run(self, gaps: list[Gap], lattice: FrequencyLattice, width: Reals) -> None:
         """Search from the best so far, as far as a lattice allows."""
@@ -409,7 +407,6 @@ class _Search:
 
     def _mean_square(self, gaps: list[Gap], vector: Reals) -> tuple[float, Reals, float]:
         """Return the mean squared error, its derivatives, and the best factor of all variances."""
-        self._left -= 1
         parts = [gap.evaluate(vector) for gap in gaps]
         count = sum(gap.count for gap in gaps)
         gradient = np.sum([part.gradient for part in parts], axis=0)[self._free]
