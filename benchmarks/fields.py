@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -38,8 +39,8 @@ from orthogp import (  # noqa: E402
     keep_compiled,
 )
 from orthogp.features import MeanPrior  # noqa: E402
-from orthogp.fields.krylov import Diagonal, solve  # noqa: E402
-from orthogp.fields.model import Model, right_hand_sides  # noqa: E402
+from orthogp.fields.model import Model, solve  # noqa: E402
+from orthogp.fields.preconditioner import EvenPreconditioner  # noqa: E402
 from orthogp.fields.system import DataDensity  # noqa: E402
 from orthogp.kernels import Matern12, Matern32, Rotated  # noqa: E402
 
@@ -259,6 +260,14 @@ def synthetic(rows: int, num_dims: int, *, gaps: bool) -> tuple[NDArray, NDArray
     return X, y
 
 
+class NoPreconditioner:
+    """P = I: plain conjugate gradients."""
+
+    def solve(self, vectors: NDArray) -> NDArray:
+        """Return a copy of the vectors."""
+        return vectors.copy()
+
+
 def system(
     rows: int, num_dims: int, noise: float, extent: int, *, gaps: bool = True
 ) -> tuple[Model, NDArray]:
@@ -272,8 +281,7 @@ def system(
     kernel = Matern32(1.0, 0.02) if num_dims == 1 else Matern12(1.0, 0.1)
     density = DataDensity(statistics, THREADS)
     model = Model.build(density, MeanPrior(), kernel, noise)
-    right, _ = right_hand_sides(model, statistics, MeanPrior())
-    return model, right
+    return model, model.equations.right
 
 
 def solver_rows(rows: list) -> int:
@@ -289,18 +297,13 @@ def solver_rows(rows: list) -> int:
                 model, right = system(n, num_dims, 1e-2, extent, gaps=gaps)
                 began = time.perf_counter()
                 Model.build(model.system.density, MeanPrior(), model.kernel, 1e-2)
-                ours = solve(model.system, model.preconditioner, right, tolerance=0.01)
+                ours = solve(model, right, tolerance=0.01)
                 seconds = [time.perf_counter() - began]
                 counts, ended = [ours.iterations], [ours.converged]
-                for plain in (False, True):
+                for preconditioner in (EvenPreconditioner(model.system), NoPreconditioner()):
                     began = time.perf_counter()
-                    other = solve(
-                        model.system,
-                        Diagonal(model.system, plain=plain),
-                        right,
-                        tolerance=0.01,
-                        max_iterations=3000,
-                    )
+                    rival = replace(model, preconditioner=preconditioner)
+                    other = solve(rival, right, tolerance=0.01, max_iterations=3000)
                     seconds.append(time.perf_counter() - began)
                     counts.append(other.iterations)
                     ended.append(other.converged)
@@ -334,7 +337,7 @@ def rows_rows(rows: list) -> int:
         counts = {}
         for n in (10**4, 10**5, 10**6, 10**7):
             model, right = system(n, num_dims, 1e-2, extent)
-            solution = solve(model.system, model.preconditioner, right, tolerance=0.01)
+            solution = solve(model, right, tolerance=0.01)
             counts[n] = solution.iterations if solution.converged else -1
         print(f"  D = {num_dims}: " + ", ".join(f"{n:.0e}: {k}" for n, k in counts.items()))
         rows.append({"name": "rows", "D": num_dims, **{str(n): k for n, k in counts.items()}})
@@ -349,7 +352,7 @@ def noise_rows(rows: list) -> int:
         counts = {}
         for deviation in (1.0, 0.1, 0.01, 0.001):
             model, right = system(10**5, num_dims, deviation**2, extent)
-            solution = solve(model.system, model.preconditioner, right, tolerance=0.01)
+            solution = solve(model, right, tolerance=0.01)
             counts[deviation] = solution.iterations if solution.converged else -1
         print(f"  D = {num_dims}: " + ", ".join(f"{s:g}: {k}" for s, k in counts.items()))
         rows.append({"name": "noise", "D": num_dims, **{str(s): k for s, k in counts.items()}})

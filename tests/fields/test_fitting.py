@@ -12,8 +12,9 @@ from orthogp.fields.fitting import IterativeFitter
 from orthogp.kernels import Matern12
 from orthogp.learning.problem import FitSettings, Start
 from orthogp.learning.progress import Progress
+from orthogp.learning.sketches import Sketch
 from orthogp.rows import Domain
-from orthogp.statistics import FourierStatistics
+from orthogp.statistics import FourierStatistics, FrequencyLattice
 
 GOOD, BAD = Start(Matern12(1.0, 0.5), 4e-3), Start(Matern12(1.0, 0.4), 10.0)
 
@@ -23,12 +24,16 @@ def test_learning_begins_where_the_evidence_is_larger(start, rival):
     rng = np.random.default_rng(0)
     X = rng.uniform(0, 10, (3000, 1))
     y = np.sin(3 * X[:, 0]) + 0.1 * np.sin(90 * X[:, 0]) + 0.02 * rng.standard_normal(3000)
+    lattice = FrequencyLattice.for_domain(np.zeros(1), np.full(1, 10.0), period=20.0, extent=10)
+    sketch = Sketch(
+        FourierStatistics.from_data(lattice, X, y),
+        Domain(np.zeros(1), np.full(1, 10.0)),
+        MeanPrior(),
+        np.zeros(1),
+    )
     fitter = IterativeFitter(
         lambda lattice: FourierStatistics.from_data(lattice, X, y),
-        3000.0,
-        Domain(np.zeros(1), np.full(1, 10.0)),
-        np.full(1, 10.0),
-        MeanPrior(),
+        sketch,
         # No time to learn: where it begins it ends, but for the variances' common factor.
         FitSettings(solver="iterative", deadline=time.monotonic()),
         1,

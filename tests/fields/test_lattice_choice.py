@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from orthogp.fields.lattice_choice import choose_lattice
-from orthogp.fields.modes import ModeGrid, grid_masses
-from orthogp.inference.parameters import learned_slots, pack, unpack
+from orthogp.fields.fitting import Budget, choose_lattice
+from orthogp.fields.system import ModeGrid
+from orthogp.inference.parameters import Start, learned_slots, pack, unpack
 from orthogp.kernels import RBF, Matern12, Matern32, Rotated
 from orthogp.learning.limits import parameter_limits, within_limits
 from orthogp.learning.wrapping import required_period, wrap_error
@@ -18,15 +18,15 @@ UNIT = Domain(np.zeros(2), np.ones(2))
 
 
 def choose(kernel, noise, rows, **limits):
-    return choose_lattice(kernel, noise, rows, UNIT, np.ones(2), 1e-4, **limits)
+    return choose_lattice(Start(kernel, noise), rows, UNIT, 1e-4, Budget(**limits))
 
 
 def test_modes_that_fall_short_have_a_shorter_period_and_say_why():
     plenty = choose(Matern32(1.0, 0.3), 1.0, 1e4)
     assert plenty.limited_by == ""
     np.testing.assert_allclose(plenty.lattice.period, 1.5)
-    few = choose(Matern32(1.0, 0.03), 1e-6, 1e6, max_modes=2000)
-    assert few.limited_by == "what was asked for"
+    few = choose(Matern32(1.0, 0.03), 1e-6, 1e6, modes=2000)
+    assert few.limited_by == "num_features"
     assert few.wanted > 2000
     np.testing.assert_allclose(few.lattice.period, 1.2)
     # Extents are rounded up to such as transform fast.
@@ -35,7 +35,7 @@ def test_modes_that_fall_short_have_a_shorter_period_and_say_why():
 
 def test_a_kernel_of_long_range_keeps_its_period_where_modes_fall_short():
     short, long = (
-        choose(Matern32(1.0, 0.03) + Matern32(1.0, length), 1e-6, 1e6, max_modes=2000)
+        choose(Matern32(1.0, 0.03) + Matern32(1.0, length), 1e-6, 1e6, modes=2000)
         for length in (0.03, 0.5)
     )
     np.testing.assert_allclose(short.lattice.period, 1.2)
@@ -44,7 +44,7 @@ def test_a_kernel_of_long_range_keeps_its_period_where_modes_fall_short():
 
 def test_a_slanted_kernel_of_long_range_has_a_period_that_keeps_opposite_borders_apart():
     kernel = Matern32(1.0, 0.03) + Rotated(Matern12(1.0, [0.25, 0.06]), 0.7)
-    chosen = choose(kernel, 1e-6, 1e6, max_modes=20_000)
+    chosen = choose(kernel, 1e-6, 1e6, modes=20_000)
     # Along the axes alone a shorter one would do.
     assert np.all(required_period(kernel, np.ones(2), 0.05) < 0.95 * chosen.lattice.period)
     assert wrap_error(kernel, chosen.lattice.period, np.ones(2)) <= 0.05
@@ -60,10 +60,10 @@ def test_as_many_modes_as_rows_allow_keep_their_period():
 
 
 def test_little_time_allows_fewer_modes():
-    sizes = [choose(Matern12(1.0, 0.3), 1e-4, 1e6, max_seconds=s) for s in (1e-3, 5.0, 50.0)]
+    sizes = [choose(Matern12(1.0, 0.3), 1e-4, 1e6, seconds=s) for s in (1e-3, 5.0, 50.0)]
     assert sizes[0].num_modes < sizes[1].num_modes < sizes[2].num_modes
     assert {choice.limited_by for choice in sizes[:2]} == {"max_seconds"}
-    assert choose(Matern12(1.0, 0.3), 1e-4, 1e6, max_seconds=1e9).limited_by != "max_seconds"
+    assert choose(Matern12(1.0, 0.3), 1e-4, 1e6, seconds=1e9).limited_by != "max_seconds"
 
 
 def test_less_noise_asks_for_more_modes():
@@ -79,7 +79,7 @@ def test_masses_and_what_they_leave_out_add_up_to_the_prior_variance(lengthscale
     for extent in (20, 40, 80):
         lattice = FrequencyLattice(2 * np.pi * np.ones(2), extent)
         grid = ModeGrid((extent, extent))
-        left_out.append(1.0 - grid.total(grid_masses(kernel, lattice, grid)))
+        left_out.append(1.0 - grid.total(grid.masses(kernel, lattice)))
     # The spectrum of two-dimensional Matérn-1/2 falls as ω⁻³: its tail halves with each doubling.
     np.testing.assert_allclose(np.divide(left_out[1:], left_out[:-1]), 0.5, rtol=0.1)
 

@@ -7,8 +7,7 @@ import pytest
 
 from orthogp.features import MeanPrior
 from orthogp.fields.evidence import IterativeObjective
-from orthogp.fields.krylov import solve
-from orthogp.fields.model import Model
+from orthogp.fields.model import Model, solve
 from orthogp.fields.preconditioner import (
     EvenPreconditioner,
     SpatialPreconditioner,
@@ -53,7 +52,7 @@ def test_few_points_along_an_axis_ask_for_it_and_its_kind_is_kept(model):
 def test_solutions_are_dense_solutions(model):
     system = model.system
     right = system.grid.noise(np.random.default_rng(1), 2)
-    found = solve(system, model.preconditioner, right, tolerance=1e-8)
+    found = solve(model, right, tolerance=1e-8)
     assert found.converged
     expected = np.linalg.solve(dense(system), system.grid.to_points(right).reshape(2, -1).T).T
     np.testing.assert_allclose(system.grid.to_points(found.x).reshape(2, -1), expected, atol=1e-7)

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from orthogp.errors import PrecisionError
-from orthogp.fields.evidence import Evidence
-from orthogp.fields.scoring import score
+from orthogp.fields.evidence import Climb, Evidence, score
 
 CURVATURE = np.array([[400.0, 90.0], [90.0, 100.0]])
 SUMMIT = np.array([0.7, -0.4])
@@ -29,15 +28,10 @@ def evidence_at(vector, *, information=CURVATURE):
 
 
 def climb(evaluate, start=(0.0, 0.0), upper=(2.0, 2.0), evaluations=30, sharpen=None):
-    return score(
-        evaluate,
-        np.array(start),
-        np.array([-2.0, -2.0]),
-        np.array(upper),
-        max_evaluations=evaluations,
-        out_of_time=lambda: False,
-        sharpen=sharpen,
-    )
+    problem = Climb(evaluate, (np.full(2, -2.0), np.array(upper)), lambda: False, sharpen)
+    first, used = problem.begin(np.array(start))
+    found = score(problem, first, evaluations - used)
+    return found._replace(num_evaluations=found.num_evaluations + used)
 
 
 @pytest.mark.parametrize("factor", [0.2, 1.0, 5.0])

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from orthogp.features import Lattice, MeanPrior
-from orthogp.gaps.tuning import Gap
+from orthogp.fields.evidence import IterativeObjective
+from orthogp.gaps.tuning import Gap, sums_of
 from orthogp.inference.parameters import learned_slots, pack, unpack
 from orthogp.kernels import Kernel, Matern12, Matern32, Rotated
 from orthogp.rows import Rows
@@ -29,6 +30,11 @@ def problem(*, weighted: bool, num_targets: int) -> tuple[Rows, np.ndarray]:
     weights = rng.uniform(0.5, 2.0, len(X)) if weighted else None
     hidden = (np.abs(X[:, 0] - 0.5) < 0.15) & (X[:, 1] > 0.3)
     return Rows(X, y, weights), hidden
+
+
+def gap_of(kernel, rows, hidden, mean, *tolerances) -> Gap:
+    kept = sums_of(LATTICE, rows.part(~hidden), mean)
+    return Gap(IterativeObjective(kept, kernel, mean), rows.part(hidden), *tolerances)
 
 
 def dense_error(
@@ -58,8 +64,7 @@ def test_error_and_derivatives_are_those_of_dense_matrices(mean, weighted, num_t
     rows, hidden = problem(weighted=weighted, num_targets=num_targets)
     kernel = Rotated(Matern32(0.8, [0.3, 0.2]), 0.5) + Matern12(0.4, [0.8, 0.5])
     vector = np.append(pack(kernel, learned_slots(kernel)), np.log(NOISE))
-    gap = Gap(LATTICE, rows, hidden, MEANS[mean], tolerance=1e-9, relative_tolerance=1e-9)
-    found = gap.evaluate(kernel, vector)
+    found = gap_of(kernel, rows, hidden, MEANS[mean], (1e-9, 1e-9)).evaluate(vector)
 
     def oracle(at: np.ndarray) -> float:
         return dense_error(kernel, at, rows, hidden, MEANS[mean])[0]
@@ -79,8 +84,8 @@ def test_default_tolerances_tell_the_descent_to_some_percent():
     kernel = Matern12(0.4, [0.8, 0.5])
     vector = np.append(pack(kernel, learned_slots(kernel)), np.log(NOISE))
     exact, usual = (
-        Gap(LATTICE, rows, hidden, MEANS["linear"], **tolerances).evaluate(kernel, vector)
-        for tolerances in ({"tolerance": 1e-9, "relative_tolerance": 1e-9}, {})
+        gap_of(kernel, rows, hidden, MEANS["linear"], *tolerances).evaluate(vector)
+        for tolerances in ([(1e-9, 1e-9)], [])
     )
     assert usual.value == pytest.approx(exact.value, rel=0.01)
     size = np.linalg.norm(exact.gradient)
@@ -91,9 +96,9 @@ def test_a_second_evaluation_from_the_first_solution_is_the_same():
     rows, hidden = problem(weighted=False, num_targets=1)
     kernel = Matern32(0.8, [0.3, 0.2])
     vector = np.append(pack(kernel, learned_slots(kernel)), np.log(NOISE))
-    gap = Gap(LATTICE, rows, hidden, MEANS["linear"])
-    elsewhere = gap.evaluate(kernel, vector + 0.5)
-    again = gap.evaluate(kernel, vector)
-    fresh = Gap(LATTICE, rows, hidden, MEANS["linear"]).evaluate(kernel, vector)
+    gap = gap_of(kernel, rows, hidden, MEANS["linear"])
+    elsewhere = gap.evaluate(vector + 0.5)
+    again = gap.evaluate(vector)
+    fresh = gap_of(kernel, rows, hidden, MEANS["linear"]).evaluate(vector)
     assert elsewhere.value != pytest.approx(fresh.value, rel=0.02)
     assert again.value == pytest.approx(fresh.value, rel=0.01)

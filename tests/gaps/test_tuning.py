@@ -183,6 +183,10 @@ def test_other_models_targets_and_fixed_kernels_are_refused():
     two = GPRegressor("matern32", noise_variance=0.01, learn=False).fit(X, np.c_[y, 9 * y])
     with pytest.raises(InputError, match="same units"):
         tune_for_gaps(two, X, np.c_[y, 9 * y])
+    wide = np.random.default_rng(0).uniform(0, 1, (50, 4))
+    four = GPRegressor(Matern32(), noise_variance=0.01, learn=False).fit(wide, wide[:, 0])
+    with pytest.raises(InputError, match="columns act jointly, up to three"):
+        tune_for_gaps(four, wide, wide[:, 0])
     with pytest.raises(InputError, match="takes a GPRegressor, got GPClassifier"):
         tune_for_gaps(GPClassifier(), X, y > 1)
 

@@ -1,18 +1,6 @@
 r"""The evidence of a lattice of many modes, its gradient, and its Fisher information.
 
-How much data tell of hyperparameters: the curvature for steps of the evidence.
-
-With x = B⁻¹b̃ (`iterative.py`) and u_i = x ∂ log s/∂θ_i, the average of the observed and the
-expected information (Gilmour, Thompson and Cullis 1995) is
-
-    ½ yᵀK⁻¹ ∂_iK K⁻¹ ∂_jK K⁻¹y = ½ ⟨u_i, u_j − B⁻¹u_j⟩      for parameters of the masses
-                                 ½ ⟨u_i, B⁻¹x⟩              for one of them and log s²
-                                 ½ (‖y − Φx‖²/s² − ⟨x, B⁻¹x⟩)   for log s²
-
-one more solution for each parameter. It knows how the rows lie, on grids or with gaps, and what was
-observed. The expected information of evenly spread rows costs nothing, and mostly suffices.
-
-With B = I + R T R/s² (`lattice_system.py`), M modes and b̃ = R b/s²,
+With B = I + R T R/s² (`system.py`), M modes and b̃ = R b/s²,
 
     log p = −N/2 log 2πs² − ½ log|B| − ½ (yᵀy/s² − b̃ᵀB⁻¹b̃)
     ∂/∂ log s_t   = ½ (|x_t|² − 1 + (B⁻¹)_tt),             x = B⁻¹b̃
@@ -20,115 +8,102 @@ With B = I + R T R/s² (`lattice_system.py`), M modes and b̃ = R b/s²,
 
 The modes beyond the lattice, of variance d = k(0) − Σ s_t, act as noise at the rows: s² = σ² + d.
 
-log|B| and tr B⁻¹ come from a few probes z ~ N(0, P) that stay the same for all hyperparameters, P
-the preconditioner, whose determinant is known:
+A few probes z ~ N(0, P), the same for all hyperparameters, give log|B| and tr B⁻¹, with P the
+preconditioner, whose determinant is known:
 
     log|B| = log|P| + M·mean (e₁ᵀ log(tridiagonal) e₁)       (stochastic Lanczos quadrature)
     (B⁻¹)_tt = mean (B⁻¹z − P⁻¹z)_t (P⁻¹z)_t*  +  (P⁻¹)_tt
 
 (P⁻¹)_tt comes from many more samples of P alone, which cost no iterations. Where data have gaps,
-both inverses know them, and what the few probes have to tell is their small difference.
+both inverses reflect them, and the few probes only estimate their small difference.
+
+With u_i = x ∂ log s/∂θ_i, the average of the observed and the expected information (Gilmour,
+Thompson and Cullis 1995) is
+
+    ½ yᵀK⁻¹ ∂_iK K⁻¹ ∂_jK K⁻¹y = ½ ⟨u_i, u_j − B⁻¹u_j⟩      for parameters of the masses
+                                 ½ ⟨u_i, B⁻¹x⟩              for one of them and log s²
+                                 ½ (‖y − Φx‖²/s² − ⟨x, B⁻¹x⟩)   for log s²
+
+one more solution for each parameter. It accounts for where the rows lie and for the observed
+targets. The expected information of evenly spread rows costs nothing, and mostly suffices.
+
+Learning is by Fisher scoring within limits: a few expensive evaluations, each with an information.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-import scipy.linalg
 from numpy.typing import NDArray
 
+from orthogp.errors import PrecisionError
 from orthogp.features import MeanPrior
 from orthogp.features.base import prior_variance
-from orthogp.fields.krylov import Solution, solve
-from orthogp.fields.model import (
-    Model,
-    ModePosterior,
-    PosteriorOf,
-    right_hand_sides,
-    slope_share,
-    slope_shrinkage,
-)
-from orthogp.fields.modes import ModeGrid, masses_jacobian
+from orthogp.fields.model import Model, Solution, solve
 from orthogp.fields.preconditioner import Preconditioner
-from orthogp.fields.system import DataDensity
+from orthogp.fields.system import DataDensity, ModeGrid, Modes, Reals
+from orthogp.inference.definite import made_definite
 from orthogp.inference.parameters import Slot, learned_slots, pack, unpack
 from orthogp.kernels import Kernel
+from orthogp.learning.ascent import box_step
+from orthogp.learning.layout import Limits
 from orthogp.statistics import FourierStatistics
 
-# Relative errors of solutions that tell a curvature only, and the most iterations for them.
-_TOLERANCE, _MOST_STEPS = 0.03, 200
+# The relative error of solutions that only give a curvature.
+_CURVATURE_TOLERANCE = 0.03
+# The largest error of solutions for the targets, in posterior standard deviations. log p(y) is off
+# by half its square.
+_TOLERANCE = 0.05
+# The number of modes beyond which that error grows with their root, as the scatter of probes does.
+_TOLERATED_MODES = 10_000
+#: The largest error, per root of the number of modes, of solutions whose average over modes counts.
+PROBE_TOLERANCE = 0.01
+# The most iterations: a lattice that needs more does not suit the hyperparameters.
+_MOST_ITERATIONS = 200
+# The smallest promised gain, in nats, for which a step is taken. A smaller one would move the
+# parameters by less than their standard errors.
+_SETTLED = 0.25
+# The smallest gain, in nats, that is checked: below it the error of the evidence is as large.
+_TRUSTED = 2.0
+# The longest step of a log parameter.
+_LONGEST = 1.5
+# The share of the diagonal of the curvature that is added to it at the first step.
+_DAMPING = 1e-3
+# The most attempts at a start with too little noise for double precision.
+_ATTEMPTS = 8
+# The step of the log noise variance from one attempt to the next.
+_MORE_NOISE = np.log(10.0)
 
 
 class Derivatives(NamedTuple):
-    """Of log masses and of log s², in log kernel parameters θ and log σ².
+    """Derivatives of the prior in log kernel parameters θ and log σ².
 
-    Attributes
-    ----------
-    relative : (…, p)
-        ∂ log s_t/∂θ.
-    chain : (p + 1, p + 1)
-        The derivatives of (θ, log s²) in (θ, log σ²): what lies beyond the lattice depends on θ.
+    `relative` is ∂ log s_t/∂θ, (…, p). `chain` has the derivatives of (θ, log s²) in (θ, log σ²),
+    (p + 1, p + 1): the variance beyond the lattice depends on θ.
     """
 
-    relative: NDArray[np.float64]
-    chain: NDArray[np.float64]
+    relative: Reals
+    chain: Reals
 
-    @classmethod
-    def at(
-        cls, vector: NDArray[np.float64], model: Model, kernel: Kernel, slots: tuple[Slot, ...]
-    ) -> Derivatives:
-        """Return the derivatives at a vector, which the model is that of."""
-        grid, noise = model.system.grid, model.system.noise_variance
-        lattice = model.system.density.lattice
-        prior = masses_jacobian(np.asarray(vector[:-1]), kernel, slots, lattice, grid)
-        relative = np.divide(
-            prior.jacobian,
-            model.masses[..., None],
-            out=np.zeros_like(prior.jacobian),
-            where=model.masses[..., None] > 0,
-        )
-        axes = list(range(grid.num_dims))
-        weights = np.broadcast_to(grid.weights, grid.shape)
-        resolved = np.tensordot(weights, prior.jacobian, axes=(axes, axes))
-        unresolved = (prior.variance_jacobian - resolved) / noise
-        if model.unresolved == 0:
-            unresolved[:] = 0.0
-        chain = np.eye(len(vector))
-        chain[-1] = np.append(unresolved, model.noise_variance / noise)
-        return cls(relative, chain)
+    def gradient(self, by_mode: Reals, by_noise: float) -> Reals:
+        """Return the gradient in (θ, log σ²) from derivatives in stored log s_t and in log s²."""
+        by_parameter = np.tensordot(by_mode, self.relative, axes=by_mode.ndim)
+        return np.append(by_parameter, 0.0) + by_noise * self.chain[-1]
 
 
-class EvenRows(NamedTuple):
-    """What evenly spread rows determine.
+def even_rows(model: Model) -> tuple[float, Reals]:
+    """Return the share of the domain that rows of the typical density fill, and h = ρs/(1 + ρs).
 
-    Attributes
-    ----------
-    share : float
-        How much of the domain they fill.
-    shrinkage : (…)
-        h = ρs/(1 + ρs), where they are.
+    Evenly spread rows have 1 − (B⁻¹)_tt = share · h.
     """
-
-    share: float
-    shrinkage: NDArray[np.float64]
-
-    @property
-    def fraction_of_modes(self) -> NDArray[np.float64]:
-        """1 − (B⁻¹)_tt."""
-        return self.share * self.shrinkage
-
-
-def even_rows(model: Model) -> EvenRows:
-    """Return what rows of the typical density determine."""
     density = model.preconditioner.typical_density
     share = model.system.density.count / (model.system.noise_variance * density)
-    return EvenRows(share, density * model.masses / (1 + density * model.masses))
+    return share, density * model.masses / (1 + density * model.masses)
 
 
-def expected_information(
-    model: Model, derivatives: Derivatives, rows: float
-) -> NDArray[np.float64]:
+def expected_information(model: Model, derivatives: Derivatives, rows: float) -> Reals:
     """Return the expected information about log parameters and log σ², for one target.
 
     For data spread evenly over a fraction of the domain, K has the eigenvalues s²(1 + ρ s_t): with
@@ -140,8 +115,7 @@ def expected_information(
     flat = derivatives.relative.reshape(-1, derivatives.relative.shape[-1])
     by_mode = (weights * shrinkage**2).ravel()
     cross = (weights * shrinkage * (1 - shrinkage)).ravel()
-    size = flat.shape[1] + 1
-    information = np.empty((size, size))
+    information = np.empty_like(derivatives.chain)
     information[:-1, :-1] = flat.T @ (by_mode[:, None] * flat)
     information[:-1, -1] = information[-1, :-1] = flat.T @ cross
     noise_only = max(rows - share * grid.size, 0.0)
@@ -149,70 +123,18 @@ def expected_information(
     return derivatives.chain.T @ information @ derivatives.chain / 2
 
 
-def average_information(
-    model: Model,
-    posterior: ModePosterior,
-    yy: NDArray[np.float64],
-    derivatives: Derivatives,
-) -> NDArray[np.float64]:
-    """Return the average information about log parameters and log σ², all targets together."""
-    system, grid = model.system, model.system.grid
-    size = len(derivatives.chain)
-    total = np.zeros((size, size))
-    for i, x in enumerate(posterior.modes):
-        columns = np.concatenate([np.moveaxis(derivatives.relative, -1, 0) * x, x[None]])
-        norms = np.sqrt(grid.inner(columns, columns))
-        solution = solve(
-            system,
-            model.preconditioner,
-            columns,
-            tolerance=_TOLERANCE * norms,
-            max_iterations=_MOST_STEPS,
-        )
-        flat, images = _real_rows(grid, columns), _real_rows(grid, solution.x)
-        products = flat @ images.T
-        own = products.copy()
-        own[:-1, :-1] = flat[:-1] @ flat[:-1].T - products[:-1, :-1]
-        slopes = float(np.sum(posterior.slopes[:, i] ** 2))
-        left = yy[i] / system.noise_variance - posterior.explained[i]
-        own[-1, -1] = left - norms[-1] ** 2 - slopes - products[-1, -1]
-        total += (own + own.T) / 4
-    return derivatives.chain.T @ total @ derivatives.chain
-
-
-def _real_rows(grid: ModeGrid, vectors: NDArray[np.complex128]) -> NDArray[np.float64]:
-    """Return vectors as rows of real numbers with the same inner products."""
-    rows = np.ascontiguousarray(vectors * np.sqrt(grid.weights)).reshape(len(vectors), -1)
-    return rows.view(np.float64)
-
-
-# Largest errors of the solutions, in posterior standard deviations. log p(y) is off by half their
-# square, which may grow in proportion to the number of modes, as the probes' scatter does.
-TOLERANCE, _TOLERATED_MODES = 0.05, 10_000
-# ... of solutions of which only averages over all modes count, per root of the number of modes.
-PROBE_TOLERANCE = 0.01
-# Hyperparameters that need more are not worth it: the lattice does not suit them.
-_MOST_ITERATIONS = 200
-
-
 class Evidence(NamedTuple):
     """log p(y) and its derivatives at a vector of log kernel parameters and log σ².
 
-    Attributes
-    ----------
-    standard_error : float
-        Of `value`, from the probes' scatter.
-    information : (p, p)
-        The expected information about the parameters, for evenly spread data.
-    effective : float
-        M − tr B⁻¹, the number of modes that the data determine.
+    The standard error is that of the value, from the scatter of the probes; the information is the
+    expected one for evenly spread data; `effective` is M − tr B⁻¹, the number of determined modes.
     """
 
-    vector: NDArray[np.float64]
+    vector: Reals
     value: float
     standard_error: float
-    gradient: NDArray[np.float64]
-    information: NDArray[np.float64]
+    gradient: Reals
+    information: Reals
     log_determinant: float
     effective: float
     iterations: int
@@ -222,17 +144,7 @@ class Evidence(NamedTuple):
 class IterativeObjective:
     """The evidence of one lattice under changing hyperparameters.
 
-    Parameters
-    ----------
-    statistics : FourierStatistics
-    kernel : Kernel
-        Gives the form, and the parameters that are learned.
-    mean : MeanPrior
-    repeats : bool
-        Whether weights count rows.
-    num_probes : int
-    seed : int
-    num_threads : int
+    The kernel gives the form and the learned parameters; `repeats` says whether weights count rows.
     """
 
     def __init__(
@@ -243,7 +155,6 @@ class IterativeObjective:
         *,
         repeats: bool = True,
         num_probes: int = 8,
-        seed: int = 0,
         num_threads: int = 1,
     ) -> None:
         self.statistics = statistics
@@ -254,8 +165,8 @@ class IterativeObjective:
         self.rows = statistics.count if repeats else statistics.rows
         self._log_weights = 0.0 if repeats else statistics.log_weights
         self._num_probes = num_probes
-        self._seed = seed
-        self._last: NDArray[np.complex128] | None = None
+        #: The last solutions for the targets and covariates, where the next ones begin.
+        self.last: Modes | None = None
         self._like: Preconditioner | None = None
         self._scale_slots = scale_entries(kernel, self.slots)
 
@@ -265,205 +176,295 @@ class IterativeObjective:
         slopes = len(self.density.covariates) if self.mean.slope_variance else 0
         return self.statistics.num_targets + slopes + self._num_probes
 
-    def kernel_at(self, vector: NDArray[np.float64]) -> Kernel:
+    def kernel_at(self, vector: Reals) -> Kernel:
         """Return the kernel of a parameter vector."""
         return unpack(self.kernel, self.slots, np.asarray(vector[:-1]))
 
-    def vector(self, kernel: Kernel, noise_variance: float) -> NDArray[np.float64]:
+    def vector(self, kernel: Kernel, noise_variance: float) -> Reals:
         """Return the parameter vector of a kernel and a noise variance."""
         return np.append(pack(kernel, self.slots), np.log(noise_variance))
 
-    def model(self, vector: NDArray[np.float64], *, keep_grid: bool = True) -> Model:
-        """Return the model of a parameter vector.
-
-        Parameters
-        ----------
-        keep_grid : bool
-            Whether the preconditioner keeps the last one's grid, so that the evidence is smooth.
-        """
-        model = Model.build(
-            self.density,
-            self.mean,
-            self.kernel_at(vector),
-            float(np.exp(vector[-1])),
-            self._like if keep_grid else None,
-        )
+    def model(self, vector: Reals) -> Model:
+        """Return the model of a vector, on the first preconditioner's grid for smooth evidence."""
+        noise = float(np.exp(vector[-1]))
+        model = Model.build(self.density, self.mean, self.kernel_at(vector), noise, self._like)
         self._like = model.preconditioner
         return model
 
-    def evaluate(
-        self,
-        vector: NDArray[np.float64],
-        *,
-        keep_grid: bool = True,
-        profile: bool = True,
-        deadline: float | None = None,
-    ) -> Evidence:
-        """Return the evidence at a vector, or where a common factor of all variances is best.
+    def derivatives(self, model: Model, vector: Reals) -> Derivatives:
+        """Return the derivatives of the prior at the vector of a model."""
+        grid, noise = self.density.grid, model.system.noise_variance
+        prior = grid.masses_jacobian(vector[:-1], self.kernel, self.slots, self.density.lattice)
+        masses = model.masses[..., None]
+        zeros = np.zeros_like(prior.jacobian)
+        relative = np.divide(prior.jacobian, masses, out=zeros, where=masses > 0)
+        weights = np.broadcast_to(grid.weights, grid.shape)
+        resolved = np.tensordot(weights, prior.jacobian, axes=grid.num_dims)
+        unresolved = (prior.variance_jacobian - resolved) / noise
+        if model.unresolved == 0:
+            unresolved[:] = 0.0
+        chain = np.eye(len(vector))
+        chain[-1] = np.append(unresolved, model.noise_variance / noise)
+        return Derivatives(relative, chain)
 
-        Parameters
-        ----------
-        profile : bool
-            Whether to move to the best common factor f of kernel and noise variance: B does not
-            depend on it, and log p = … − ½ (pN log f + q/f), so f = q/(pN).
+    def evaluate(self, vector: Reals, *, profile: bool = True) -> Evidence:
+        """Return the evidence at a vector.
+
+        With `profile` the vector moves to the best common factor f of kernel and noise variance: B
+        does not depend on it, and log p = … − ½ (pN log f + q/f), so that f = q/(pN).
         """
-        model = self.model(vector, keep_grid=keep_grid)
-        system, grid = model.system, self.density.grid
-        probes = self._probes(model)
-        right, posterior_of = right_hand_sides(model, self.statistics, self.mean)
-        batch = np.concatenate([right, probes.right])
-        tolerance = np.full(len(batch), self._tolerance)
-        tolerance[len(right) :] = PROBE_TOLERANCE * np.sqrt(grid.size)
-        start = np.zeros_like(batch)
-        start[: len(right)] = self.solutions_nearby(right)
+        model = self.model(vector)
+        right, P = model.equations.right, model.preconditioner
+        z = P.sample(P.noise(np.random.default_rng(0), self._num_probes))
+        start = None if self.last is None else np.concatenate([self.last, np.zeros_like(z)])
+        tolerance = np.full(len(right) + len(z), self._tolerance)
+        tolerance[len(right) :] = PROBE_TOLERANCE * np.sqrt(self.density.grid.size)
         solution = solve(
-            system,
-            model.preconditioner,
-            batch,
+            model,
+            np.concatenate([right, z]),
             tolerance=tolerance,
             start=start,
             max_iterations=_MOST_ITERATIONS,
-            deadline=deadline,
         )
-        self._last = solution.x[: len(right)]
-        return self._assemble(vector, model, solution, posterior_of, probes, profile)
-
-    def solutions_nearby(self, right: NDArray[np.complex128]) -> NDArray[np.complex128]:
-        """Return where to begin with right-hand sides: the last solutions, or zeros."""
-        if self._last is None or self._last.shape != right.shape:
-            return np.zeros_like(right)
-        return self._last
+        self.last = solution.x[: len(right)]
+        return self._assembled(vector, model, solution, P.solve(z), profile)
 
     @property
     def _tolerance(self) -> float:
-        return TOLERANCE * float(np.sqrt(max(self.density.grid.size / _TOLERATED_MODES, 1.0)))
+        return _TOLERANCE * float(np.sqrt(max(self.density.grid.size / _TOLERATED_MODES, 1.0)))
 
-    def _probes(self, model: Model) -> _Probes:
-        rng = np.random.default_rng(self._seed)
-        right = model.preconditioner.sample(model.preconditioner.noise(rng, self._num_probes))
-        return _Probes(right, model.preconditioner.solve(right))
-
-    def _assemble(
-        self,
-        vector: NDArray[np.float64],
-        model: Model,
-        solution: Solution,
-        posterior_of: PosteriorOf,
-        probes: _Probes,
-        profile: bool,
+    def _assembled(
+        self, vector: Reals, model: Model, solution: Solution, probes: Modes, profile: bool
     ) -> Evidence:
-        grid, system = self.density.grid, model.system
-        noise = system.noise_variance
-        first = len(solution.x) - self._num_probes
-        posterior = posterior_of(solution.x[:first], solution.residual[:first])
-        num_targets = len(posterior.modes)
+        grid, noise, first = self.density.grid, model.system.noise_variance, -self._num_probes
+        posterior = model.equations.posterior(solution.x[:first], solution.residual[:first])
+        p = len(posterior.modes)
         total = float(np.sum(self.statistics.yy)) / noise
         quadratic = max(total - float(np.sum(posterior.explained)), 1e-300)
         squares = np.sum(np.abs(posterior.modes) ** 2, axis=0)
-        slope_squares = float(np.sum(posterior.slopes**2))
-        misfit = quadratic - grid.total(squares) - slope_squares
-        factor = 1.0
+        misfit = quadratic - grid.total(squares) - float(np.sum(posterior.slopes**2))
+        factor, moved = 1.0, vector.copy()
         if profile and self._scale_slots is not None:
-            factor = float(np.clip(quadratic / (num_targets * self.rows), 0.01, 100.0))
-        log_p = model.preconditioner.log_determinant
-        lanczos = lanczos_logs(solution, first) * grid.size
-        slopes_log = 2 * float(np.sum(np.log(np.diag(posterior.slope_factor))))
-        log_determinant = log_p + float(np.mean(lanczos)) + slopes_log
-        inverse_diagonal = self._inverse_diagonal(model, solution.x[first:], probes)
-        inverse_diagonal += slope_share(posterior)
-        determined = 1 - inverse_diagonal
-        effective = grid.total(determined) + slope_shrinkage(posterior)
-        derivatives = self._derivatives(model, vector)
-        per_mode = 0.5 * grid.weights * (squares / factor - num_targets * determined)
-        axes = list(range(grid.num_dims))
-        by_parameter = np.tensordot(per_mode, derivatives.relative, axes=(axes, axes))
-        by_noise = 0.5 * (misfit / factor - num_targets * (self.rows - effective))
-        information = num_targets * expected_information(model, derivatives, self.rows)
-        moved = vector.copy()
-        if factor != 1.0:
-            assert self._scale_slots is not None
+            factor = float(np.clip(quadratic / (p * self.rows), 0.01, 100.0))
             moved[self._scale_slots] += np.log(factor)
             moved[-1] += np.log(factor)
+        lanczos = grid.size * _lanczos_logs(solution, self._num_probes)
+        log_determinant = (
+            model.preconditioner.log_determinant
+            + float(np.mean(lanczos))
+            + 2 * float(np.sum(np.log(np.diag(posterior.slope_factor))))
+        )
+        inverse_diagonal = _inverse_diagonal(model, solution.x[first:], probes)
+        determined = 1 - (inverse_diagonal + posterior.variances_by_slopes())
+        effective = grid.total(determined) + posterior.determined_slopes()
+        derivatives = self.derivatives(model, vector)
+        by_mode = 0.5 * grid.weights * (squares / factor - p * determined)
+        by_noise = 0.5 * (misfit / factor - p * (self.rows - effective))
         normaliser = self.rows * np.log(2 * np.pi * noise * factor) - self._log_weights
-        value = -0.5 * (num_targets * (normaliser + log_determinant) + quadratic / factor)
         scatter = np.std(lanczos, ddof=1) / np.sqrt(len(lanczos)) if len(lanczos) > 1 else np.inf
         return Evidence(
             vector=moved,
-            value=float(value),
-            standard_error=float(num_targets * scatter / 2),
-            gradient=np.append(by_parameter, 0.0) + by_noise * derivatives.chain[-1],
-            information=information,
+            value=float(-0.5 * (p * (normaliser + log_determinant) + quadratic / factor)),
+            standard_error=float(p * scatter / 2),
+            gradient=derivatives.gradient(by_mode, by_noise),
+            information=p * expected_information(model, derivatives, self.rows),
             log_determinant=float(log_determinant),
             effective=float(effective),
             iterations=solution.iterations,
             converged=solution.converged,
         )
 
-    def average_information(self, vector: NDArray[np.float64]) -> NDArray[np.float64]:
+    def average_information(self, vector: Reals) -> Reals:
         """Return the average information at a vector, by a solution for each parameter."""
-        model = self.model(vector)
-        right, posterior_of = right_hand_sides(model, self.statistics, self.mean)
-        solution = solve(
-            model.system,
-            model.preconditioner,
-            right,
-            tolerance=self._tolerance,
-            start=self.solutions_nearby(right),
-            max_iterations=_MOST_ITERATIONS,
-        )
-        posterior = posterior_of(solution.x, solution.residual)
-        derivatives = self._derivatives(model, vector)
-        return average_information(model, posterior, self.statistics.yy, derivatives)
-
-    def _derivatives(self, model: Model, vector: NDArray[np.float64]) -> Derivatives:
-        return Derivatives.at(vector, model, self.kernel, self.slots)
-
-    def _inverse_diagonal(
-        self, model: Model, solved: NDArray[np.complex128], probes: _Probes
-    ) -> NDArray[np.float64]:
-        """Return the estimate of (B⁻¹)_tt at every mode."""
-        rng = np.random.default_rng([self._seed, 1])
-        known = model.preconditioner.inverse_modes(rng, 1 - even_rows(model).fraction_of_modes)
-        apart = np.mean(((solved - probes.solved) * np.conj(probes.solved)).real, axis=0)
-        return known + apart
+        grid, model, most = self.density.grid, self.model(vector), _MOST_ITERATIONS
+        right, tolerance = model.equations.right, self._tolerance
+        solution = solve(model, right, tolerance=tolerance, start=self.last, max_iterations=most)
+        posterior = model.equations.posterior(solution.x, solution.residual)
+        left = self.statistics.yy / model.system.noise_variance - posterior.explained
+        derivatives = self.derivatives(model, vector)
+        total = np.zeros_like(derivatives.chain)
+        for i, x in enumerate(posterior.modes):
+            columns = np.concatenate([np.moveaxis(derivatives.relative, -1, 0) * x, x[None]])
+            norms = np.sqrt(grid.inner(columns, columns))
+            tolerance = _CURVATURE_TOLERANCE * norms
+            images = solve(model, columns, tolerance=tolerance, max_iterations=most).x
+            flat = _real_rows(grid, columns)
+            products = flat @ _real_rows(grid, images).T
+            part = products.copy()
+            part[:-1, :-1] = flat[:-1] @ flat[:-1].T - products[:-1, :-1]
+            slopes = float(np.sum(posterior.slopes[:, i] ** 2))
+            part[-1, -1] = left[i] - norms[-1] ** 2 - slopes - products[-1, -1]
+            total += (part + part.T) / 4
+        return derivatives.chain.T @ total @ derivatives.chain
 
 
-class _Probes(NamedTuple):
-    """z ~ N(0, P) and P⁻¹z."""
+def _real_rows(grid: ModeGrid, vectors: Modes) -> Reals:
+    """Return vectors as rows of real numbers with the same inner products."""
+    rows = np.ascontiguousarray(vectors * np.sqrt(grid.weights)).reshape(len(vectors), -1)
+    return rows.view(np.float64)
 
-    right: NDArray[np.complex128]
-    solved: NDArray[np.complex128]
+
+def _inverse_diagonal(model: Model, solved: Modes, probes: Modes) -> Reals:
+    """Return the estimate of (B⁻¹)_tt at every mode, from B⁻¹z and P⁻¹z."""
+    share, shrinkage = even_rows(model)
+    rng = np.random.default_rng([0, 1])
+    known = model.preconditioner.inverse_modes(rng, 1 - share * shrinkage)
+    return known + np.mean(((solved - probes) * np.conj(probes)).real, axis=0)
 
 
-def lanczos_logs(solution: Solution, first: int) -> NDArray[np.float64]:
-    """Return e₁ᵀ log(tridiagonal) e₁ of each right-hand side from `first` on."""
+def _lanczos_logs(solution: Solution, num: int) -> Reals:
+    """Return e₁ᵀ log(tridiagonal) e₁ of each of the last right-hand sides."""
+    batch = len(solution.x)
+    spectra = (solution.lanczos(i) for i in range(batch - num, batch))
     return np.array(
         [
-            float(np.sum(vectors[0] ** 2 * np.log(np.maximum(values, 1e-300))))
-            for values, vectors in (
-                tridiagonal_eigen(solution, i) for i in range(first, len(solution.x))
-            )
+            np.sum(vectors[0] ** 2 * np.log(np.maximum(values, 1e-300)))
+            for values, vectors in spectra
         ]
     )
 
 
-def tridiagonal_eigen(
-    solution: Solution, column: int
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return eigenvalues and eigenvectors of the Lanczos process behind a column's solution."""
-    size = int(np.count_nonzero(solution.steps[:, column]))
-    steps, ratios = solution.steps[:size, column], solution.ratios[:size, column]
-    diagonal = 1 / steps
-    diagonal[1:] += ratios[:-1] / steps[:-1]
-    beside = np.sqrt(ratios[:-1]) / steps[:-1]
-    values, vectors = scipy.linalg.eigh_tridiagonal(diagonal, beside)
-    return np.asarray(values), np.asarray(vectors)
-
-
 def scale_entries(kernel: Kernel, slots: tuple[Slot, ...]) -> NDArray[np.int64] | None:
-    """Return which log parameters a common factor of all variances moves; None if one is fixed."""
+    """Return which log parameters scale with all variances; None if a variance is fixed."""
     vector, scaled = pack(kernel, slots), pack(kernel.scaled(np.e), slots)
     moved = prior_variance(unpack(kernel, slots, scaled))
     if not np.isclose(moved, np.e * prior_variance(kernel)):
         return None
     return np.flatnonzero(scaled != vector)
+
+
+class Climb(NamedTuple):
+    """A function to maximise.
+
+    `evaluate` may move the vector, and raises `PrecisionError` where there is no evidence;
+    `sharpen` returns a better curvature than the expected information for the price of an
+    evaluation.
+    """
+
+    evaluate: Callable[[Reals], Evidence]
+    limits: Limits
+    out_of_time: Callable[[], bool]
+    sharpen: Callable[[Reals], Reals] | None = None
+
+    def begin(self, vector: Reals) -> tuple[Evidence, int]:
+        """Return the evidence at a vector, and the number of evaluations.
+
+        The last entry, the log noise variance, is raised until double precision resolves it.
+        """
+        upper = self.limits[1]
+        for number in range(1, _ATTEMPTS + 1):
+            try:
+                return self.finite(vector), number
+            except PrecisionError:
+                if vector[-1] >= upper[-1] or number == _ATTEMPTS:
+                    raise
+                vector = np.append(vector[:-1], min(vector[-1] + _MORE_NOISE, upper[-1]))
+        raise AssertionError
+
+    def finite(self, vector: Reals) -> Evidence:
+        """Return the evidence within the limits; `PrecisionError` if rounding dominates it."""
+        evidence = self.evaluate(np.clip(vector, *self.limits))
+        if not np.isfinite([evidence.value, *evidence.gradient]).all():
+            raise PrecisionError("Rounding has reached the evidence: use a larger noise_variance.")
+        _usable(evidence.information)
+        return evidence
+
+
+class Scored(NamedTuple):
+    """Where scoring ended, and the curvature it has learned on the way.
+
+    `doubted` says whether a step has failed, so that the curvature is computed and not expected.
+    """
+
+    evidence: Evidence
+    converged: bool
+    num_evaluations: int
+    curvature: Reals
+    damping: float = _DAMPING
+    doubted: bool = False
+
+
+def score(
+    climb: Climb, first: Evidence, max_evaluations: int, before: Scored | None = None
+) -> Scored:
+    """Return the largest evidence that is found near the first one.
+
+    Each step solves (H + μ diag H) δ = g, with g the gradient and H at first the expected
+    information, then corrected by the gradients (BFGS); μ grows when a step fails and shrinks when
+    one succeeds. Entries at a limit stay there. H and μ continue from the search `before`, on the
+    same lattice or another. Once a step has failed, H is sharpened before each step.
+    """
+    best, used, stalled = first, 0, 0
+    curvature, damping, doubted = first.information, _DAMPING, False
+    if before is not None:
+        curvature, damping, doubted = before.curvature, before.damping, before.doubted
+    # Whether H is as sharp as can be at the best vector.
+    sharp = climb.sharpen is None or (doubted and before is not None and before.evidence is first)
+    while used < max_evaluations and not climb.out_of_time():
+        step, promised = _step(best, curvature, damping, climb.limits)
+        if promised < _SETTLED:
+            return Scored(best, True, used, curvature, damping, doubted)
+        used += 1
+        try:
+            candidate = climb.finite(best.vector + step)
+        except PrecisionError:
+            # A step too far: the noise is too small for the prior variance.
+            candidate = None
+        failed = candidate is None or (best.converged and not candidate.converged)
+        if candidate is not None and not failed:
+            gain = candidate.value - best.value
+            # Noise in the gradient keeps promising a little: two steps without a gain are the end.
+            # A step that promised much and failed was too long.
+            stalled = stalled + 1 if gain < _SETTLED and promised < _TRUSTED else 0
+            failed = gain <= 0.05 * promised and (promised >= _TRUSTED or gain <= -_TRUSTED)
+            if climb.sharpen is None or not (failed or doubted):
+                change = best.gradient - candidate.gradient
+                curvature = _updated(curvature, candidate.vector - best.vector, change)
+        if candidate is not None and not failed:
+            best, damping, sharp = candidate, max(damping / 10, 1e-6), climb.sharpen is None
+        if sharp:
+            damping = max(10 * damping, 0.1) if failed else damping
+        elif failed or doubted:
+            assert climb.sharpen is not None
+            try:
+                curvature, damping = _usable(climb.sharpen(best.vector)), _DAMPING
+            except PrecisionError:
+                # The data are too smooth for the solutions to give a curvature: shorter steps do.
+                damping = max(10 * damping, 0.1)
+            sharp, doubted = True, True
+            used += 1
+        if stalled == 2:
+            return Scored(best, True, used, curvature, damping, doubted)
+    return Scored(best, False, used, curvature, damping, doubted)
+
+
+def _usable(curvature: Reals) -> Reals:
+    """Return a curvature; `PrecisionError` if it is not finite, or zero."""
+    if not np.isfinite(curvature).all() or not np.diag(curvature).any():
+        raise PrecisionError("Rounding has reached the curvature: use a larger noise_variance.")
+    return curvature
+
+
+def _step(
+    evidence: Evidence, curvature: Reals, damping: float, limits: Limits
+) -> tuple[Reals, float]:
+    """Return a damped step within the limits, and the gain in nats that it promises."""
+    gradient, flat = evidence.gradient, 1e-9 * np.eye(len(curvature))
+    damped = curvature + damping * np.diag(np.diag(curvature)) + flat
+    if np.linalg.eigvalsh(damped)[0] <= 0:
+        # Inexact solutions, for data that hardly distinguish the parameters.
+        curvature = made_definite(curvature)
+        damped = curvature + damping * np.diag(np.diag(curvature)) + flat
+    down = np.clip(limits[0] - evidence.vector, -_LONGEST, 0.0)
+    up = np.clip(limits[1] - evidence.vector, 0.0, _LONGEST)
+    step = box_step(gradient, damped, down, up)
+    return step, float(gradient @ step - 0.5 * step @ curvature @ step)
+
+
+def _updated(curvature: Reals, step: Reals, change: Reals) -> Reals:
+    """Return the curvature closest to the present one with that `change` of the gradient."""
+    image = curvature @ step
+    expected, seen = float(step @ image), float(step @ change)
+    if seen < 0.1 * expected or expected <= 0:
+        return curvature
+    return curvature - np.outer(image, image) / expected + np.outer(change, change) / seen

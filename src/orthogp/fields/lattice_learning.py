@@ -1,41 +1,67 @@
-"""Lattice features: whether a dense or an iterative solver learns them, and from where."""
+"""Lattice features: whether a dense or an iterative solver learns them, and from where.
+
+Starting values come from windows of the data, where an exact GP is cheap. A few hundred rows around
+some centres show the short scales and the noise at the resolution of the data, rows from all over
+the domain show the long scales. The sum of their exact log marginal likelihoods is a composite
+likelihood: no lattice and no number of features enters.
+"""
 
 from __future__ import annotations
 
+from functools import partial
+from typing import NamedTuple
+
 import numpy as np
-from numpy.typing import NDArray
+from scipy.spatial import KDTree
 
 from orthogp.errors import InputError
+from orthogp.exact.process import ExactObjective
+from orthogp.features import MeanPrior
 from orthogp.features.series import lattice_masses
 from orthogp.fields.fitting import IterativeFitter
-from orthogp.fields.windows import choose_windows, neighbour_variance, window_start
-from orthogp.inference.parameters import learned_slots
-from orthogp.inference.threads import BlasThreads
+from orthogp.fields.system import Reals
+from orthogp.inference.parameters import learned_slots, pack
+from orthogp.inference.threads import BlasThreads, in_threads, one_thread
+from orthogp.kernels import Kernel
+from orthogp.learning.climbing import Limits, climb
 from orthogp.learning.dense import Fitter, Stage
 from orthogp.learning.limits import parameter_limits
+from orthogp.learning.optimise import curvature_at
 from orthogp.learning.problem import Fit, FitSettings, Start
 from orthogp.learning.progress import Progress
 from orthogp.learning.sketches import Sketch
 from orthogp.rows import Rows, Units
 from orthogp.statistics import FourierStatistics, FrequencyLattice
 
-# With fewer rows the dense solver takes as many features as there are rows.
+# The fewest rows for the iterative solver: with fewer, the dense one takes a feature for each row.
 _FEWEST_ROWS = 3000
-# More features than this, if asked for, are the iterative solver's: dense, they take minutes.
+# The most features, if asked for, of the dense solver: more take minutes.
 _MOST_DENSE = 10_000
-# With fewer rows than this, features are as many as can be from the first stage on.
+# The fewest rows for which a dense fit is checked by windows: with fewer, the first stage has all
+# features already.
 _FEWEST_CHECKED = 300
-# Noise above the neighbours' differences by this factor is structure that features did not reach.
+# The ratio of the noise variance to the neighbours' differences above which the features have taken
+# structure for noise.
 _SUSPICIOUS = 1.25
-# How many times as many modes as the iterative solver takes may be wanted for it to be tried beside
-# another engine in three columns, where it takes a quarter of an hour.
+# The largest ratio of wanted modes to modes of the lattice for which the iterative solver is tried
+# beside another engine in three columns, where a fit takes a quarter of an hour.
 _WORTH_A_TRIAL = 8.0
+# The number of rows in a window.
+_WINDOW_ROWS = 400
+# The number of windows around a centre.
+_NEAR_WINDOWS = 5
+# The number of windows over the whole domain.
+_WIDE_WINDOWS = 2
+# The gain of an iteration, in nats, below which learning from windows ends.
+_SETTLED = 0.1
+# The most rows, from the first on, among which neighbours are searched for.
+_MOST_SEARCHED = 5_000_000
 
 
 class RowSums:
     """The statistics of the standardised targets on any lattice, as long as there are rows.
 
-    `sketch` is that of the last lattice.
+    `sketch` is the sketch on the last lattice.
     """
 
     def __init__(self, sketch: Sketch, units: Units, rows: Rows | None, num_threads: int) -> None:
@@ -56,9 +82,9 @@ class RowSums:
 class LatticeLearner:
     """Chooses the solver, and fits.
 
-    A first stage with few features is cheap. If it ends with more noise than neighbouring rows
-    differ by, or asks for more features than the dense solver takes, exact GPs on windows of the
-    rows tell which hyperparameters the data have at their own resolution, and those decide.
+    A first stage with few features is cheap. If its noise variance exceeds the differences of
+    neighbouring rows, or if it needs more features than the dense solver takes, hyperparameters
+    from exact GPs on windows of the rows decide.
     """
 
     def __init__(
@@ -73,10 +99,14 @@ class LatticeLearner:
         self._sketch = sketch
         self._statistics = statistics
         self._rows = rows
-        self._sums = sums
         self._settings = settings
         self._num_threads = num_threads
         self._progress = Progress()
+        threads = BlasThreads(num_threads)
+        self._dense = partial(Fitter, statistics, sketch.width, sketch.mean, settings, threads)
+        self._iterative = partial(
+            IterativeFitter, sums, sketch, settings, num_threads, self._progress
+        )
 
     def fit(self, starts: list[Start]) -> Fit:
         """Return the fit from the best of some starting values."""
@@ -88,23 +118,21 @@ class LatticeLearner:
     def fit_if_resolved(self, starts: list[Start]) -> Fit | str:
         """Return the dense fit, or why not.
 
-        It serves if it certifies, with no more noise than neighbouring rows differ by.
+        It serves if it certifies, with no more noise than the differences of neighbouring rows.
         """
-        assert self._rows is not None
         dense = self._dense()
         stage = dense.begin(starts)
-        near, _ = choose_windows(self._rows, self._sketch.width)
-        if stage.best.noise_variance > _SUSPICIOUS * neighbour_variance(near):
-            return "a dense lattice takes for noise what neighbouring rows share"
+        if _is_suspicious(stage, self._windows()):
+            return "a dense lattice takes for noise the structure that neighbouring rows share"
         if not self._dense_suffices(dense, stage.best):
-            return "the data ask for more features than a dense lattice has"
+            return "the data need more features than a dense lattice has"
         fit = dense.complete(stage)
         if fit.converged or self._settings.late():
             return fit
         return "learning with a dense lattice did not settle"
 
     def fit_from(self, learned: Start, starts: list[Start]) -> Fit | str:
-        """Return the fit from what another engine has learned, or why that cannot be better."""
+        """Return the fit from hyperparameters of another engine, or why it cannot be better."""
         try:
             dense = self._dense()
             if self._dense_suffices(dense, learned):
@@ -122,58 +150,44 @@ class LatticeLearner:
         finally:
             self._progress.done()
 
-    def _dense(self) -> Fitter:
-        return Fitter(
-            self._statistics,
-            self._sketch.width,
-            self._sketch.mean,
-            self._settings,
-            BlasThreads(self._num_threads),
-        )
-
     def _fit(self, starts: list[Start]) -> Fit:
-        settings = self._settings
+        settings, first = self._settings, starts[0]
         if self._sketch.iterative:
-            return self._iterative().fit(starts[0], self._statistics.lattice)
-        dense = self._dense()
-        if not self._may_iterate(starts[0]):
-            return self._dense_fit(dense, starts)
-        if not settings.learn:
-            if settings.solver == "auto" and self._dense_suffices(dense, starts[0]):
-                return dense.fit(starts)
-            return self._iterative().fit(starts[0])
-        stage = dense.begin(starts)
-        start = self._at_full_resolution(dense, stage, starts)
-        if settings.solver == "auto" and self._dense_suffices(dense, start or stage.best):
+            return self._iterative().fit(first, self._statistics.lattice)
+        dense, may_iterate = self._dense(), self._may_iterate(first)
+
+        def dense_serves(start: Start) -> bool:
+            automatic = settings.solver == "auto"
+            return not may_iterate or (automatic and self._dense_suffices(dense, start))
+
+        few = self._statistics.rows < _FEWEST_CHECKED
+        unchecked = few or self._rows is None or settings.num_features is not None
+        if not settings.learn or (unchecked and not may_iterate):
+            return dense.fit(starts) if dense_serves(first) else self._iterative().fit(first)
+        stage, windows = dense.begin(starts), self._windows()
+        start = None
+        if _is_suspicious(stage, windows) or not dense_serves(stage.best):
+            start = self._start_of_windows(stage, starts, windows)
+        if dense_serves(start or stage.best):
             return self._better(dense, stage, start)
         return self._iterative().fit(start or stage.best, rival=_rival(starts, start))
 
-    def _dense_fit(self, dense: Fitter, starts: list[Start]) -> Fit:
-        """Return the dense fit, taken up again if few features mistook short scales for noise."""
-        settings = self._settings
-        few = self._statistics.rows < _FEWEST_CHECKED
-        if few or self._rows is None or not settings.learn or settings.num_features is not None:
-            return dense.fit(starts)
-        stage = dense.begin(starts)
-        windows = choose_windows(self._rows, self._sketch.width)
-        suspicious = stage.best.noise_variance > _SUSPICIOUS * neighbour_variance(windows[0])
-        start = self._start_of_windows(stage, starts, *windows) if suspicious else None
-        return self._better(dense, stage, start)
-
     def _better(self, dense: Fitter, stage: Stage, start: Start | None) -> Fit:
-        """Return the dense fit from the first stage or, if that is better, from another start."""
+        """Return the better of the dense fits from the first stage and from another start."""
         plain = dense.complete(stage)
         if start is None or self._settings.late():
             return plain
         return max(plain, dense.resume(start), key=lambda fit: fit.elbo.total)
 
     def _may_iterate(self, start: Start) -> bool:
-        settings = self._settings
+        settings, lattice = self._settings, self._statistics.lattice
         if settings.solver == "dense":
             return False
-        smooth = self._reaches_everywhere(start)
+        # Whether the kernel has power at every frequency, not only on planes of them.
+        diagonal = np.ones((1, lattice.num_dims), dtype=np.int64)
+        joint = bool(lattice_masses(start.kernel, lattice, diagonal)[0] > 0)
         if settings.solver == "iterative":
-            if not smooth:
+            if not joint:
                 raise InputError(
                     "The iterative solver needs a kernel that acts on all columns jointly: use "
                     'solver="dense", or another kernel.'
@@ -183,7 +197,7 @@ class LatticeLearner:
             return True
         automatic = settings.num_features is None or self._very_many
         enough = self._rows is not None and self._statistics.rows >= _FEWEST_ROWS
-        return automatic and smooth and enough
+        return automatic and joint and enough
 
     @property
     def _very_many(self) -> bool:
@@ -191,16 +205,10 @@ class LatticeLearner:
         asked = self._settings.num_features
         return asked is not None and asked > _MOST_DENSE
 
-    def _reaches_everywhere(self, start: Start) -> bool:
-        """Whether the kernel has power at every frequency, not on planes of them only."""
-        lattice = self._statistics.lattice
-        diagonal = np.ones((1, lattice.num_dims), dtype=np.int64)
-        return bool(lattice_masses(start.kernel, lattice, diagonal)[0] > 0)
-
     def _dense_suffices(self, dense: Fitter, start: Start) -> bool:
-        """Whether the dense solver can certify, or has room for all that the iterative would take.
+        """Whether the dense solver can certify, or has room for all modes of the iterative one.
 
-        The latter has the shorter period, estimated variances and wider bounds.
+        The iterative solver has a shorter period, estimated variances and wider bounds.
         """
         if self._very_many:
             return False
@@ -209,80 +217,43 @@ class LatticeLearner:
             return True
         return self._iterative().choose(start).num_modes <= most
 
-    def _at_full_resolution(self, dense: Fitter, stage: Stage, starts: list[Start]) -> Start | None:
-        """Return what windows of the rows say, or `None` if the first stage has seen all."""
+    def _windows(self) -> Windows:
         assert self._rows is not None
-        near, wide = choose_windows(self._rows, self._sketch.width)
-        suspicious = stage.best.noise_variance > _SUSPICIOUS * neighbour_variance(near)
-        if not suspicious and self._settings.solver == "auto":
-            if self._dense_suffices(dense, stage.best):
-                return None
-        return self._start_of_windows(stage, starts, near, wide)
+        return choose_windows(self._rows, self._sketch.width)
 
-    def _start_of_windows(
-        self,
-        stage: Stage,
-        starts: list[Start],
-        near: list[Rows],
-        wide: list[Rows],
-    ) -> Start:
-        """Return the hyperparameters that exact GPs on windows of the rows have."""
-        found, noise = stage.best, neighbour_variance(near)
+    def _start_of_windows(self, stage: Stage, starts: list[Start], windows: Windows) -> Start:
+        """Return the hyperparameters of exact GPs on windows of the rows."""
+        kernel, differences = stage.best.kernel, windows.neighbour_variance
         self._progress.say("learning from windows of the rows")
         quieter = [
-            Start(start.kernel, min(start.noise_variance, share * noise))
-            for start in (found, *_extremes(starts))
+            Start(start.kernel, min(start.noise_variance, share * differences))
+            for start in (stage.best, *_extremes(starts))
             for share in (0.9, 0.1)
         ]
-        slots = learned_slots(found.kernel)
-
-        def limits(floor: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-            return parameter_limits(
-                found.kernel,
-                slots,
-                self._statistics.lattice,
-                self._sketch.width,
-                self._settings.wrap_tolerance,
-                floor,
-            )
-
-        return window_start(
-            quieter,
-            near,
-            wide,
-            self._sketch.mean,
-            limits,
-            repeats=self._settings.repeats,
-            out_of_time=self._settings.late,
-            num_threads=self._num_threads,
+        limits = partial(
+            parameter_limits,
+            kernel,
+            learned_slots(kernel),
+            self._statistics.lattice,
+            self._sketch.width,
+            self._settings.wrap_tolerance,
         )
-
-    def _iterative(self) -> IterativeFitter:
-        sketch = self._sketch
-        return IterativeFitter(
-            self._sums,
-            self._statistics.count,
-            sketch.extent,
-            sketch.width,
-            sketch.mean,
-            self._settings,
-            self._num_threads,
-            self._progress,
-        )
+        mean, threads = self._sketch.mean, self._num_threads
+        return window_start(quieter, windows, mean, limits, self._settings, threads)
 
 
 def _rival(starts: list[Start], learned: Start | None) -> Start | None:
-    """Return a user's own kernel with the noise that windows found, if the user gave one."""
-    own = next((start for start in starts if start.from_user), None)
-    if own is None or learned is None:
+    """Return the kernel that the user gave, if any, with the noise learned from windows."""
+    given = next((start for start in starts if start.from_user), None)
+    if given is None or learned is None:
         return None
-    return Start(own.kernel, learned.noise_variance)
+    return Start(given.kernel, learned.noise_variance)
 
 
 def _extremes(starts: list[Start]) -> list[Start]:
-    """Return those of each shape with the most and the least noise, and so the extreme variances.
+    """Return the starts of each shape with the most and the least noise.
 
-    Windows of the rows set a noise of their own.
+    These have the extreme variances; windows of the rows determine the noise anew.
     """
     noises: dict[int, list[float]] = {}
     for start in starts:
@@ -292,3 +263,105 @@ def _extremes(starts: list[Start]) -> list[Start]:
         for start in starts
         if start.noise_variance in (min(noises[start.shape]), max(noises[start.shape]))
     ]
+
+
+class Windows(NamedTuple):
+    """Windows of neighbouring rows, and windows of rows from all over the domain."""
+
+    near: list[Rows]
+    wide: list[Rows]
+
+    @property
+    def neighbour_variance(self) -> float:
+        """Half the mean squared difference of nearest neighbours, an upper bound on the noise.
+
+        It estimates σ² + k(0) − k(τ) at the spacing τ of the rows.
+        """
+        halves = []
+        for window in self.near:
+            scale = np.ptp(window.X, axis=0)
+            X = window.X / np.where(scale > 0, scale, 1.0)
+            neighbours = np.asarray(KDTree(X).query(X, k=2)[1])
+            halves.append(np.mean((window.y - window.y[neighbours[:, 1]]) ** 2) / 2)
+        return float(np.mean(halves))
+
+
+def _is_suspicious(stage: Stage, windows: Windows) -> bool:
+    """Return whether a stage has more noise than the differences of neighbouring rows."""
+    return stage.best.noise_variance > _SUSPICIOUS * windows.neighbour_variance
+
+
+def choose_windows(rows: Rows, width: Reals) -> Windows:
+    """Return windows of the rows, the same at every call."""
+    rng = np.random.default_rng(0)
+    candidates = np.arange(len(rows.X))
+    if rows.weights is not None:
+        candidates = candidates[rows.weights > 0]
+    size = min(_WINDOW_ROWS, len(candidates))
+    near = []
+    searched = candidates[:_MOST_SEARCHED]
+    scaled = rows.X[searched] / width
+    for centre in rng.choice(len(searched), size=min(_NEAR_WINDOWS, len(searched)), replace=False):
+        distance = np.einsum("nd,nd->n", delta := scaled - scaled[centre], delta)
+        near.append(rows.part(searched[np.argpartition(distance, size - 1)[:size]]))
+    wide = [
+        rows.part(rng.choice(candidates, size=size, replace=False)) for _ in range(_WIDE_WINDOWS)
+    ]
+    return Windows(*([part._replace(X=part.X.astype(float)) for part in w] for w in (near, wide)))
+
+
+def window_start(
+    starts: list[Start],
+    windows: Windows,
+    mean: MeanPrior,
+    limits: Limits,
+    settings: FitSettings,
+    num_threads: int = 1,
+) -> Start:
+    """Return the hyperparameters of the largest composite likelihood, from the best of `starts`."""
+    near, wide = windows
+    composite = partial(CompositeObjective, starts[0].kernel, mean, settings.repeats, num_threads)
+    objective = composite(near + wide)
+    # Two windows find the neighbourhood of the maximum for two sevenths of the price.
+    brief = composite([near[0], wide[0]])
+    search = partial(climb, out_of_time=settings.late, tolerance=_SETTLED, max_iterations=30)
+    lower, upper = limits(1e-9)
+    vectors = np.unique(
+        [
+            np.append(pack(s.kernel, objective.slots), np.log(s.noise_variance)).clip(lower, upper)
+            for s in starts
+        ],
+        axis=0,
+    )
+    with one_thread():
+        # With gradients, which are needed anyway: values alone would be compiled separately.
+        start = max(vectors, key=lambda vector: brief(vector)[0])
+        first = search(brief, start, limits)
+        x = first.maximum.x
+        curvature = curvature_at(brief, x, brief(x)[1], first.lower, first.upper)
+        curvature *= objective.num_windows / brief.num_windows
+        best = search(objective, x, limits, curvature=curvature).maximum.x
+    return Start(objective.kernel_at(best), float(np.exp(best[-1])))
+
+
+class CompositeObjective:
+    """The sum of exact log marginal likelihoods of several windows."""
+
+    def __init__(
+        self, kernel: Kernel, mean: MeanPrior, repeats: bool, num_threads: int, windows: list[Rows]
+    ) -> None:
+        self._num_threads = num_threads
+        self._parts = [
+            ExactObjective(kernel, mean, w.X, w.y, w.weights, repeats=repeats) for w in windows
+        ]
+        self.slots = self._parts[0].slots
+        self.kernel_at = self._parts[0].kernel_at
+        self.num_windows = len(windows)
+
+    def __call__(self, vector: Reals) -> tuple[float, Reals]:
+        """Return the sum and its gradient."""
+        found = in_threads(
+            lambda part: part.value_and_gradient(vector), self._parts, self._num_threads
+        )
+        values, gradients = zip(*found, strict=True)
+        return float(sum(values)), np.sum(gradients, axis=0)

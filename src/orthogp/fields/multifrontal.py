@@ -1,17 +1,17 @@
 r"""Sparse Cholesky factors of matrices on a periodic grid, by dense blocks.
 
 Walls split the grid into parts that do not touch each other, each part is split in turn (nested
-dissection), and every part or wall is eliminated at once, with a dense matrix over its own points
-and those around it (its front):
+dissection), and every part or wall is eliminated at once, with a dense matrix over its points and
+those around it (its front):
 
     [F₁₁ F₂₁ᵀ]    L₁₁L₁₁ᵀ = F₁₁,  L₂₁ = F₂₁L₁₁⁻ᵀ,  and F₂₂ − L₂₁L₂₁ᵀ goes on to the next larger part
     [F₂₁ F₂₂ ]
 
-Fronts of one height do not depend on each other. Those of similar size are kept as one stack of
+Fronts of one height do not depend on each other. Fronts of similar size are kept as one stack of
 L₁₁⁻¹ and L₂₁, so that a solve is four products with every stack, limited by memory and not by
-indices. Therefore stacks are in single precision, which is ample for a preconditioner; they are
-computed in double. The entries of the inverse on the fronts, its diagonal among them, come from the
-same blocks in the opposite order.
+indexing. Stacks are therefore kept in single precision, which is ample for a preconditioner; they
+are computed in double. The same blocks, in the opposite order, give the entries of the inverse on
+the fronts, its diagonal among them.
 """
 
 from __future__ import annotations
@@ -25,39 +25,47 @@ import scipy.sparse
 from numpy.typing import NDArray
 from scipy.linalg import get_lapack_funcs
 
+from orthogp.fields.system import Reals
 from orthogp.inference.threads import in_threads
+
+Indices = NDArray[np.int64]
 
 (trtri,) = get_lapack_funcs(("trtri",), dtype=np.float64)
 
-# Parts of at most so many points are not split: smaller ones drown in overhead.
+# The most points of a part that is not split: for smaller parts overhead dominates.
 _LEAF = 80
-# Fronts of one stack have numbers of points that differ by at most this share.
+# The largest relative difference between the numbers of points of fronts in one stack.
 _PADDING = 0.2
-# Triangles of up to this size are inverted by LAPACK.
+# The largest triangle that LAPACK inverts.
 _SMALL_TRIANGLE = 96
-# Products with fewer numbers are done before a second thread has begun.
+# The fewest entries of a product that pays for a second thread.
 _WORTH_THREADS = 1_500_000
 
 
 class _Front(NamedTuple):
-    """Points [first, last) of the order, those around them, and where children's points lie."""
+    """Points [first, last) of the order, the points around them, and the smaller parts inside.
+
+    `runs` are, for each child, the pairs (slice of the child's surrounding points, slice of this
+    front) that hold the same points.
+    """
 
     first: int
     last: int
-    around: NDArray[np.int64]
+    around: Indices
     children: tuple[int, ...]
-    #: Where each child's surrounding points lie in this front: runs of (child's slice, own slice).
     runs: tuple[tuple[tuple[slice, slice], ...], ...]
 
 
 class _Stack(NamedTuple):
-    """Fronts that are solved with at once, padded with the place after the last point."""
+    """Fronts that are solved with at once, padded with the place after the last point.
+
+    `targets` holds the surrounding places, each once; `gather` adds up what goes to each of them.
+    """
 
     fronts: tuple[int, ...]
-    own: NDArray[np.int64]
-    around: NDArray[np.int64]
-    #: The places around them, each once, and the matrix that adds up what goes there.
-    targets: NDArray[np.int64]
+    own: Indices
+    around: Indices
+    targets: Indices
     gather: scipy.sparse.csr_array
 
 
@@ -71,16 +79,14 @@ class _Blocks(NamedTuple):
     def empty(cls, stack: _Stack) -> _Blocks:
         """Return zeros for a stack."""
         (num, own), around = stack.own.shape, stack.around.shape[1]
-        return cls(
-            np.zeros((num, own, own), dtype=np.float32),
-            np.zeros((num, around, own), dtype=np.float32),
-        )
+        inverse, below = (np.zeros((num, size, own), dtype=np.float32) for size in (own, around))
+        return cls(inverse, below)
 
 
 class Plan(NamedTuple):
-    """An order of the points, the fronts in which they are eliminated, and stacks of these."""
+    """An order of the points, the fronts that eliminate them, and the stacks of the fronts."""
 
-    order: NDArray[np.int64]
+    order: Indices
     fronts: tuple[_Front, ...]
     stacks: tuple[_Stack, ...]
 
@@ -93,12 +99,12 @@ class _Elimination:
         permuted = scipy.sparse.csr_array(matrix)[order][:, order]
         self._indptr, self._indices, self._data = permuted.indptr, permuted.indices, permuted.data
         self._row_of = np.repeat(np.arange(len(order)), np.diff(permuted.indptr))
-        #: What goes on to the next larger part, until it is there.
-        self._updates: dict[int, NDArray[np.float64]] = {}
+        #: The Schur complements F₂₂ − L₂₁L₂₁ᵀ that wait for the next larger part.
+        self._updates: dict[int, Reals] = {}
         self.log_determinants = np.zeros(len(self._fronts))
 
     def eliminate(self, number: int, blocks: _Blocks, i: int) -> None:
-        """Eliminate a front, the i-th of its stack, whose blocks these are."""
+        """Eliminate a front, and write the i-th of the blocks of its stack."""
         front = self._fronts[number]
         own = front.last - front.first
         F = self._assembled(front)
@@ -106,14 +112,14 @@ class _Elimination:
         self.log_determinants[number] = 2 * float(np.sum(np.log(np.diag(corner))))
         inverse = _lower_inverse(corner)
         below = F[own:, :own] @ inverse.T
-        # A matrix times its own transpose is half the work, which NumPy knows.
+        # NumPy computes a matrix times its transpose by half of the products.
         square = below @ below.T
         self._updates[number] = np.subtract(F[own:, own:], square, out=square)
         blocks.inverse[i, :own, :own] = inverse
         blocks.below[i, : len(below), :own] = below
 
-    def _assembled(self, front: _Front) -> NDArray[np.float64]:
-        """Return the lower triangle of a front: the matrix, and what smaller parts left."""
+    def _assembled(self, front: _Front) -> Reals:
+        """Return the lower triangle of a front: the matrix plus the updates of smaller parts."""
         own = front.last - front.first
         F = np.zeros((own + len(front.around),) * 2)
         part = slice(self._indptr[front.first], self._indptr[front.last])
@@ -130,17 +136,10 @@ class _Elimination:
 
 
 class GridFactor:
-    """The Cholesky factor of a positive definite matrix whose graph is a grid's.
+    """The Cholesky factor of a positive definite matrix on a periodic grid of some `points`.
 
-    Parameters
-    ----------
-    matrix : sparse (n, n)
-    points : tuple
-        The shape of the periodic grid.
-    reach : int
-        How many steps along the grid's axes the matrix couples.
-    num_threads : int
-        Fronts of one stack are eliminated side by side, each with BLAS on one thread.
+    The matrix couples points within `reach` steps along the axes. Fronts of one stack are
+    eliminated side by side, each with BLAS on one thread.
     """
 
     def __init__(
@@ -162,11 +161,11 @@ class GridFactor:
             )
         self.log_determinant = float(np.sum(work.log_determinants))
 
-    def solve(self, columns: NDArray[np.float64]) -> NDArray[np.float64]:
+    def solve(self, columns: Reals) -> Reals:
         """Return M⁻¹ c for each column, (n, c)."""
         order, _, stacks = self._plan
         num = columns.shape[1]
-        # The place that pads the stacks comes last.
+        # The last place is the padding of the stacks.
         x = np.zeros((len(order) + 1, num), dtype=np.float32)
         x[:-1] = columns[order]
         for stack, blocks in zip(stacks, self._blocks, strict=True):
@@ -180,7 +179,7 @@ class GridFactor:
         return out
 
     def _times(self, W: NDArray[np.float32], x: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return W x of a stack, in parts if there is enough to do."""
+        """Return W x of a stack, in parallel if it is large."""
         if self._num_threads == 1 or W.size < _WORTH_THREADS:
             return W @ x
         # A stack of one or two fronts has more rows than fronts.
@@ -198,7 +197,7 @@ class GridFactor:
         in_threads(part, list(pairwise(edges.tolist())), self._num_threads)
         return out
 
-    def inverse_diagonal(self) -> NDArray[np.float64]:
+    def inverse_diagonal(self) -> Reals:
         """Return the diagonal of M⁻¹, (n,).
 
         On each front, with X = L₂₁L₁₁⁻¹ and Z₂₂ known from the larger parts (Takahashi):
@@ -207,9 +206,9 @@ class GridFactor:
         """
         order, fronts, stacks = self._plan
         diagonal = np.empty(len(order))
-        waiting: dict[int, NDArray[np.float64]] = {len(fronts) - 1: np.empty((0, 0))}
+        waiting: dict[int, Reals] = {len(fronts) - 1: np.empty((0, 0))}
 
-        def invert(front: _Front, blocks: _Blocks, i: int, Z22: NDArray[np.float64]) -> None:
+        def invert(front: _Front, blocks: _Blocks, i: int, Z22: Reals) -> None:
             own, around = front.last - front.first, len(front.around)
             inverse = blocks.inverse[i, :own, :own].astype(np.float64)
             X = blocks.below[i, :around, :own] @ inverse
@@ -238,10 +237,10 @@ class GridFactor:
 
 @lru_cache(maxsize=4)
 def plan(points: tuple[int, ...], reach: int) -> Plan:
-    """Return order and fronts for a periodic grid whose points couple over `reach` steps."""
-    pieces: list[tuple[NDArray[np.int64], tuple[int, ...]]] = []
+    """Return the plan for a periodic grid whose points couple over `reach` steps."""
+    pieces: list[tuple[Indices, tuple[int, ...]]] = []
 
-    def split(block: NDArray[np.int64], periodic: tuple[bool, ...]) -> int:
+    def split(block: Indices, periodic: tuple[bool, ...]) -> int:
         axis = int(np.argmax(block.shape))
         size = block.shape[axis]
         children: tuple[int, ...] = ()
@@ -249,13 +248,11 @@ def plan(points: tuple[int, ...], reach: int) -> Plan:
         if block.size > _LEAF and size > 4 * reach:
             along = np.moveaxis(block, axis, 0)
             middle = (size - reach) // 2
-            if periodic[axis]:
-                walls = [along[:reach], along[middle : middle + reach]]
-                parts = [along[reach:middle], along[middle + reach :]]
-                periodic = (*periodic[:axis], False, *periodic[axis + 1 :])
-            else:
-                walls = [along[middle : middle + reach]]
-                parts = [along[:middle], along[middle + reach :]]
+            # The first split of a circle takes two walls.
+            begin = reach if periodic[axis] else 0
+            walls = [along[:begin], along[middle : middle + reach]]
+            parts = [along[begin:middle], along[middle + reach :]]
+            periodic = (*periodic[:axis], False, *periodic[axis + 1 :])
             children = tuple(split(np.moveaxis(part, 0, axis), periodic) for part in parts)
             own = np.concatenate([wall.ravel() for wall in walls])
         pieces.append((own, children))
@@ -265,14 +262,12 @@ def plan(points: tuple[int, ...], reach: int) -> Plan:
     order = np.concatenate([own for own, _ in pieces])
     place = np.empty_like(order)
     place[order] = np.arange(len(order))
-    around_points = _neighbours(points, reach)
     fronts: list[_Front] = []
     first = 0
     for own, children in pieces:
         last = first + len(own)
-        near = place[around_points(own)].ravel()
-        beyond = [near, *(fronts[child].around for child in children)]
-        around = np.unique(np.concatenate(beyond))
+        near = place[_neighbours(own, points, reach)].ravel()
+        around = np.unique(np.concatenate([near, *(fronts[child].around for child in children)]))
         around = around[around >= last]
         runs = tuple(_runs(_places(fronts[c].around, first, last, around)) for c in children)
         fronts.append(_Front(first, last, around, children, runs))
@@ -303,13 +298,12 @@ def _stack(fronts: list[_Front], numbers: list[int]) -> _Stack:
     around = _padded([fronts[i].around for i in numbers], num_points)
     targets, place = np.unique(around, return_inverse=True)
     ones = np.ones(around.size, dtype=np.float32)
-    shape = (len(targets), around.size)
-    where = (place.ravel(), np.arange(around.size))
+    where, shape = (place.ravel(), np.arange(around.size)), (len(targets), around.size)
     gather = scipy.sparse.csr_array((ones, where), shape=shape)
     return _Stack(tuple(numbers), own, around, targets, gather)
 
 
-def _padded(rows: list[NDArray[np.int64]], filler: int) -> NDArray[np.int64]:
+def _padded(rows: list[Indices], filler: int) -> Indices:
     """Return rows of different lengths as one array."""
     out = np.full((len(rows), max(map(len, rows))), filler)
     for line, row in zip(out, rows, strict=True):
@@ -317,28 +311,22 @@ def _padded(rows: list[NDArray[np.int64]], filler: int) -> NDArray[np.int64]:
     return out
 
 
-def _neighbours(points: tuple[int, ...], reach: int):
-    """Return a function that gives the points within `reach` steps of each of some points."""
-    steps = np.stack(
-        np.meshgrid(*(np.arange(-reach, reach + 1),) * len(points), indexing="ij"), axis=-1
-    ).reshape(-1, len(points))
-    steps = steps[np.sum(np.abs(steps), axis=1) <= reach]
-
-    def neighbours(of: NDArray[np.int64]) -> NDArray[np.int64]:
-        where = np.stack(np.unravel_index(of, points), axis=-1)
-        moved = (where[:, None, :] + steps) % np.array(points)
-        return np.asarray(np.ravel_multi_index(tuple(np.moveaxis(moved, -1, 0)), points))
-
-    return neighbours
+def _neighbours(numbers: Indices, points: tuple[int, ...], reach: int) -> Indices:
+    """Return the points within `reach` steps of each of some points, (n, …)."""
+    steps = np.indices((2 * reach + 1,) * len(points)).reshape(len(points), -1) - reach
+    steps = steps[:, np.sum(np.abs(steps), axis=0) <= reach]
+    where = np.stack(np.unravel_index(numbers, points))
+    moved = where[:, :, None] + steps[:, None, :]
+    return np.asarray(np.ravel_multi_index(tuple(moved), points, mode="wrap"))
 
 
-def _lower_inverse(L: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return L⁻¹ of a lower triangle, from those of its halves.
+def _lower_inverse(L: Reals) -> Reals:
+    """Return L⁻¹ of a lower triangle, from the inverses of its halves.
 
         [A 0]⁻¹   [   A⁻¹      0 ]
         [B C]   = [−C⁻¹BA⁻¹   C⁻¹]
 
-    LAPACK's own, as SciPy calls it, would keep all other threads waiting.
+    SciPy's call of LAPACK for the whole triangle would keep all other threads waiting.
     """
     size = len(L)
     if size <= _SMALL_TRIANGLE:
@@ -351,17 +339,15 @@ def _lower_inverse(L: NDArray[np.float64]) -> NDArray[np.float64]:
     return out
 
 
-def _places(
-    indices: NDArray[np.int64], first: int, last: int, around: NDArray[np.int64]
-) -> NDArray[np.int64]:
+def _places(indices: Indices, first: int, last: int, around: Indices) -> Indices:
     """Return where points of the order lie in a front."""
     return np.where(
         indices < last, indices - first, last - first + np.searchsorted(around, indices)
     )
 
 
-def _runs(places: NDArray[np.int64]) -> tuple[tuple[slice, slice], ...]:
-    """Return increasing places as runs of neighbours: slices of their numbers, and of places."""
+def _runs(places: Indices) -> tuple[tuple[slice, slice], ...]:
+    """Return increasing places as runs of neighbours: (slice of their numbers, of the places)."""
     ends = np.append(np.flatnonzero(np.diff(places) != 1) + 1, len(places))
     starts = np.append(0, ends[:-1])
     return tuple(

@@ -8,11 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from orthogp.errors import InputError
-from orthogp.features import Lattice, MeanPrior
+from orthogp.features import Lattice
 from orthogp.features.base import prior_variance
-from orthogp.fields.krylov import solve
-from orthogp.fields.model import Model, ModePosterior
-from orthogp.fields.modes import centred_from_half
+from orthogp.fields.model import Model, ModePosterior, solve
+from orthogp.fields.system import Modes, Reals, centred_from_half
 from orthogp.fields.variance import VarianceField, draw_modes
 from orthogp.inference.posterior import (
     box_integrals,
@@ -24,46 +23,37 @@ from orthogp.inference.predictive import Gaussian, PredictivePosterior
 from orthogp.rows import Domain, require_inside, warn_outside
 from orthogp.statistics.nufft import chunks, evaluate_series
 
-# The most points of a joint covariance: each takes a solution of its own.
+#: The most points of a joint covariance: each takes a solution.
 MOST_JOINT = 256
+# The number of right-hand sides solved for at once.
 _SOLVED_AT_ONCE = 16
+# The largest error of a solution for a covariance, relative to the prior standard deviation.
 _COVARIANCE_TOLERANCE = 1e-3
 
 
 class IterativePosterior(PredictivePosterior):
-    """q(f) with as many modes as the lattice has.
-
-    Parameters
-    ----------
-    model : Model
-    modes : ModePosterior
-        The posterior mean.
-    variance : VarianceField
-    mean : MeanPrior
-    domain : Domain
-    num_threads : int
-    """
+    """q(f) with as many modes as the lattice has, the posterior mean being `modes`."""
 
     def __init__(
         self,
         model: Model,
         modes: ModePosterior,
         variance: VarianceField,
-        mean: MeanPrior,
         domain: Domain,
         num_threads: int,
     ) -> None:
         self.model = model
+        self.modes = modes
+        self.variance = variance
         self.kernel = model.kernel
         self.noise_variance = model.noise_variance
         self.residual = model.unresolved
         self.prior_variance = prior_variance(model.kernel)
-        self.mean_prior = mean
+        self.mean_prior = model.mean
         self.domain = domain
         self.num_threads = num_threads
-        self.variance = variance
-        self._slopes = modes.slopes * np.sqrt(mean.slope_variance)
-        self._modes = modes
+        self._slope_sd = np.sqrt(model.mean.slope_variance)
+        self._slopes = modes.slopes * self._slope_sd
         self._series = self._coefficients(modes.modes)
 
     @property
@@ -72,37 +62,28 @@ class IterativePosterior(PredictivePosterior):
         lattice = self.model.system.density.lattice
         return Lattice(lattice, lattice.half_indices(), self.mean_prior)
 
-    @property
-    def modes(self) -> ModePosterior:
-        """The posterior mean of the modes and slopes."""
-        return self._modes
-
-    def predict_mean(self, X: NDArray) -> NDArray[np.float64]:
+    def predict_mean(self, X: NDArray) -> Reals:
         """Return the mean of f at the rows of X, (n, p)."""
         X = np.asarray(X, dtype=np.float64)
         mean = self._evaluate(self._series, X) + self._trend(X) @ self._slopes
         outside = self.domain.outside(X)
         if outside is not None:
             warn_outside(int(outside.sum()), len(X), self.domain)
-            mean[outside] = self._outside(X[outside])
+            mean[outside] = self._mean_outside(X[outside])
         return mean
 
     def predict(self, X: NDArray) -> Gaussian:
         """Return mean and variance of f at the rows of X."""
         X = np.asarray(X, dtype=np.float64)
         variance = self.variance.at(X) + self.residual
-        if len(self._slopes):
-            trend = self._trend(X) * np.sqrt(self.mean_prior.slope_variance)
-            trend -= self._evaluate(self._coefficients(self._modes.covariate_modes), X)
-            whitened = np.linalg.solve(self._modes.slope_factor, trend.T)
-            variance = variance + np.sum(whitened**2, axis=0)
+        variance += np.sum(self._slope_deviations(X) ** 2, axis=0)
         outside = self.domain.outside(X)
         if outside is not None:
             variance[outside] = self._variance_outside(X[outside])
         return Gaussian(self.predict_mean(X), variance)
 
-    def covariance(self, X: NDArray) -> NDArray[np.float64]:
-        """Return the covariance matrix of f at the rows of X, (n, n), a solution for each."""
+    def covariance(self, X: NDArray) -> Reals:
+        """Return the covariance matrix of f at the rows of X, (n, n), by a solution for each."""
         X = np.asarray(X, dtype=np.float64)
         if len(X) > MOST_JOINT:
             raise InputError(
@@ -110,43 +91,28 @@ class IterativePosterior(PredictivePosterior):
                 f"points, got {len(X)}: use draws (sample_y) or return_std=True."
             )
         self.require_covered(X)
-        system, grid = self.model.system, self.model.system.grid
-        waves = self._waves(X)
-        solved = np.concatenate(
-            [
-                solve(
-                    system,
-                    self.model.preconditioner,
-                    waves[i : i + _SOLVED_AT_ONCE],
-                    tolerance=_COVARIANCE_TOLERANCE * np.sqrt(self.prior_variance),
-                ).x
-                for i in range(0, len(X), _SOLVED_AT_ONCE)
-            ]
-        )
+        waves, grid = self._waves(X), self.model.system.grid
+        solved = np.concatenate([self._solved(waves[i]) for i in chunks(len(X), _SOLVED_AT_ONCE)])
         covariance = np.array([grid.inner(wave[None], solved) for wave in waves])
-        if len(self._slopes):
-            trend = self._trend(X) * np.sqrt(self.mean_prior.slope_variance)
-            trend -= self._evaluate(self._coefficients(self._modes.covariate_modes), X)
-            whitened = np.linalg.solve(self._modes.slope_factor, trend.T)
-            covariance += whitened.T @ whitened
+        by_slopes = self._slope_deviations(X)
+        covariance += by_slopes.T @ by_slopes
         return (covariance + covariance.T) / 2 + self.residual * np.eye(len(X))
 
     def draw(self, num_draws: int, rng: np.random.Generator) -> FieldDraws:
-        """Return functions drawn from q(f), modes beyond the lattice left out."""
-        num_targets = len(self._modes.modes)
+        """Return functions drawn from q(f), without the modes beyond the lattice."""
+        modes = self.modes
+        num_targets, q = len(modes.modes), len(self._slopes)
         draws = draw_modes(self.model, num_draws * num_targets, rng).modes
-        slopes = np.zeros((len(draws), len(self._slopes)))
-        if len(self._slopes):
-            noise = rng.standard_normal((len(self._slopes), len(draws)))
-            slopes = np.linalg.solve(self._modes.slope_factor.T, noise).T
-            draws = draws - np.tensordot(slopes, self._modes.covariate_modes, axes=(1, 0))
+        noise = rng.standard_normal((q, len(draws)))
+        slopes = np.linalg.solve(modes.slope_factor.T, noise).T
+        if q:
+            draws = draws - np.tensordot(slopes, modes.covariate_modes, axes=(1, 0))
         shape = (num_draws, num_targets)
-        modes = self._modes.modes + draws.reshape(*shape, *draws.shape[1:])
-        slopes = slopes * np.sqrt(self.mean_prior.slope_variance)
-        return FieldDraws(modes, self._slopes.T + slopes.reshape(*shape, -1), self)
+        slopes = self._slopes.T + (slopes * self._slope_sd).reshape(*shape, q)
+        return FieldDraws(modes.modes + draws.reshape(*shape, *draws.shape[1:]), slopes, self)
 
     def derivative(self, X: NDArray, dim: int = 0) -> Gaussian:
-        """Return mean and variance of ∂f/∂x_dim at the rows of X, a solution for each."""
+        """Return mean and variance of ∂f/∂x_dim at the rows of X, by a solution for each."""
         X = np.asarray(X, dtype=np.float64)
         prior = derivative_prior(self.kernel, X.shape[1], dim)
         self.require_covered(X)
@@ -161,7 +127,7 @@ class IterativePosterior(PredictivePosterior):
         )
 
     def integral(self, lower: NDArray, upper: NDArray) -> Gaussian:
-        """Return mean and variance of ∫ f over boxes [lower_n, upper_n], a solution for each.
+        """Return mean and variance of ∫ f over boxes [lower_n, upper_n], by a solution for each.
 
         The modes beyond the lattice enter with their largest possible share, so the variance errs
         on the large side.
@@ -172,7 +138,7 @@ class IterativePosterior(PredictivePosterior):
         system, lattice = self.model.system, self.model.system.density.lattice
         indices = system.grid.indices.reshape(-1, lattice.num_dims)
 
-        def waves(part: slice) -> NDArray[np.complex128]:
+        def waves(part: slice) -> Modes:
             integrals = box_integrals(lattice, indices, lower[part], upper[part])
             return system.amplitudes * integrals.conj().reshape(-1, *system.grid.shape)
 
@@ -182,47 +148,38 @@ class IterativePosterior(PredictivePosterior):
         return self._functionals(waves, trend, unseen)
 
     def _functionals(
-        self,
-        waves: Callable[[slice], NDArray[np.complex128]],
-        trend: NDArray[np.float64],
-        unseen: NDArray[np.float64],
+        self, waves: Callable[[slice], Modes], trend: Reals, unseen: Reals
     ) -> Gaussian:
         """Return mean and variance of linear functionals of f.
 
-        Parameters
-        ----------
-        waves : callable
-            Gives some of them as functionals of the whitened modes x: ⟨wave, x⟩.
-        trend : (n, q)
-            Each of them, of the covariates of the mean function.
-        unseen : (n,)
-            Its variance by what the lattice leaves out.
+        `waves` gives some of them as functionals ⟨wave, x⟩ of the whitened modes x, `trend` (n, q)
+        those of the covariates, `unseen` (n,) their variance by the modes beyond the lattice.
         """
         if len(trend) > MOST_JOINT:
             raise InputError(
                 f"With this many features, derivatives and integrals are computed {MOST_JOINT} at "
                 f"a time, got {len(trend)}: ask for them in pieces, or use draws (draw_functions)."
             )
-        system, grid = self.model.system, self.model.system.grid
-        tolerance = _COVARIANCE_TOLERANCE * np.sqrt(self.prior_variance)
+        modes, grid = self.modes, self.model.system.grid
         means, variances = [], []
         for part in chunks(len(trend), _SOLVED_AT_ONCE):
-            own = waves(part)
-            # The tolerance is for functionals as large as a value of f.
-            size = np.sqrt(grid.inner(own, own) / self.prior_variance)
-            unit = own / size.reshape(-1, *(1,) * grid.num_dims)
-            solved = solve(system, self.model.preconditioner, unit, tolerance=tolerance).x
-            variance = grid.inner(unit, solved) * size**2
-            mean = np.stack([grid.inner(own, x[None]) for x in self._modes.modes], axis=1)
-            if len(self._slopes):
-                left = trend[part] * np.sqrt(self.mean_prior.slope_variance)
-                left -= np.stack([grid.inner(own, x) for x in self._modes.covariate_modes], axis=1)
-                variance += np.sum(np.linalg.solve(self._modes.slope_factor, left.T) ** 2, axis=0)
-            means.append(mean + trend[part] @ self._slopes)
+            wave = waves(part)
+            # The tolerance holds for functionals as large as a value of f.
+            size = np.sqrt(grid.inner(wave, wave) / self.prior_variance)
+            unit = wave / size.reshape(-1, *(1,) * grid.num_dims)
+            variance = grid.inner(unit, self._solved(unit)) * size**2
+            left = trend[part] * self._slope_sd - grid.inner(wave[:, None], modes.covariate_modes)
+            variance += np.sum(np.linalg.solve(modes.slope_factor, left.T) ** 2, axis=0)
+            means.append(grid.inner(wave[:, None], modes.modes) + trend[part] @ self._slopes)
             variances.append(variance)
         return Gaussian(np.concatenate(means), np.concatenate(variances) + unseen)
 
-    def _waves(self, X: NDArray[np.float64]) -> NDArray[np.complex128]:
+    def _solved(self, waves: Modes) -> Modes:
+        """Return B⁻¹ of functionals as large as a value of f."""
+        tolerance = _COVARIANCE_TOLERANCE * np.sqrt(self.prior_variance)
+        return solve(self.model, waves, tolerance=tolerance).x
+
+    def _waves(self, X: Reals) -> Modes:
         """Return the rows of X as functionals of the whitened modes: ⟨wave, x⟩ = f(X_n)."""
         system = self.model.system
         lattice = system.density.lattice
@@ -235,52 +192,55 @@ class IterativePosterior(PredictivePosterior):
         """Raise `InputError` unless all rows lie in the covered domain."""
         require_inside(self.domain, X)
 
-    def _coefficients(self, whitened: NDArray[np.complex128]) -> NDArray[np.complex128]:
-        """Return series coefficients of whitened modes, (…, 2K+1, …)."""
+    def _coefficients(self, whitened: Modes) -> NDArray[np.complex128]:
+        """Return the series coefficients of whitened modes, (…, 2K+1, …)."""
         scaled = whitened * self.model.system.amplitudes
         return centred_from_half(scaled, self.model.system.grid.extent)
 
-    def _evaluate(self, series: NDArray[np.complex128], X: NDArray) -> NDArray[np.float64]:
+    def _evaluate(self, series: NDArray[np.complex128], X: NDArray) -> Reals:
         lattice = self.model.system.density.lattice
         return evaluate_series(series, lattice, X, num_threads=self.num_threads)
 
-    def _trend(self, X: NDArray) -> NDArray[np.float64]:
+    def _trend(self, X: NDArray) -> Reals:
         """Return the covariates of the mean function, (n, q)."""
         return self.mean_prior.covariates(X)[:, : len(self._slopes)]
 
+    def _slope_deviations(self, X: Reals) -> Reals:
+        """Return the contribution of uncertain slopes to f at the rows of X, whitened, (q, n)."""
+        if not len(self._slopes):
+            return np.zeros((0, len(X)))
+        trend = self._trend(X) * self._slope_sd
+        trend -= self._evaluate(self._coefficients(self.modes.covariate_modes), X)
+        return np.linalg.solve(self.modes.slope_factor, trend.T)
+
     @property
     def _offset_share(self) -> float:
-        """How much of mode zero, the offset plus the process's own mean, is the offset."""
+        """The share of the offset in mode zero, which also holds the mean of the process."""
         zero = float(self.model.masses[(0,) * self.model.masses.ndim])
         return self.mean_prior.offset_variance / zero
 
-    def _outside(self, X: NDArray) -> NDArray[np.float64]:
-        """Return what the mean function says where the rest is the prior's."""
+    def _mean_outside(self, X: NDArray) -> Reals:
+        """Return the posterior mean function, where the process itself is as under the prior."""
         zero = (slice(None), *(0,) * self.model.masses.ndim)
-        constant = (self._modes.modes * self.model.system.amplitudes)[zero].real
+        constant = (self.modes.modes * self.model.system.amplitudes)[zero].real
         return self._offset_share * constant + self._trend(X) @ self._slopes
 
-    def _variance_outside(self, X: NDArray) -> NDArray[np.float64]:
+    def _variance_outside(self, X: NDArray) -> Reals:
         left = self.mean_prior.offset_variance * (1 - self._offset_share)
-        trend = self._trend(X) * np.sqrt(self.mean_prior.slope_variance)
-        whitened = np.linalg.solve(self._modes.slope_factor, trend.T)
+        trend = self._trend(X) * self._slope_sd
+        whitened = np.linalg.solve(self.modes.slope_factor, trend.T)
         return self.prior_variance + left + np.sum(whitened**2, axis=0)
 
 
 class FieldDraws:
     """Functions drawn from the posterior, to be evaluated anywhere in the covered domain."""
 
-    def __init__(
-        self,
-        modes: NDArray[np.complex128],
-        slopes: NDArray[np.float64],
-        posterior: IterativePosterior,
-    ) -> None:
+    def __init__(self, modes: Modes, slopes: Reals, posterior: IterativePosterior) -> None:
         self._modes = modes
         self._slopes = slopes
         self._posterior = posterior
 
-    def __call__(self, X: NDArray) -> NDArray[np.float64]:
+    def __call__(self, X: NDArray) -> Reals:
         """Return the functions at the rows of X, (n, draws, p)."""
         posterior = self._posterior
         X = np.asarray(X, dtype=np.float64)

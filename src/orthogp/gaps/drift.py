@@ -1,16 +1,5 @@
 r"""DriftRegressor: kriging with external drift, the share of missing rows among the covariates.
 
-Where rows are missing, as a function of place.
-
-Around x, with Gaussian weights g of bandwidth h along each column,
-
-    z(x) = 1 − Σ_n g(x − x_n) / (ρ ∫_box g(x − u) du),      0 ≤ z ≤ 1
-
-is the share of the neighbourhood without rows: ρ is the density where rows are plenty, and what
-lies beyond the box around the rows does not count. The sum is a Fourier series: the sums of the
-rows on a lattice times the transform of g. A row does not count as its own neighbour, so that z
-means the same at the rows as between them.
-
     y = f(x) + βᵀz(x) + noise
 
 with a flat prior for β. With K the covariance of y without the drift, and Z the covariates at the
@@ -20,11 +9,18 @@ rows,
     mean(x) = μ_y(x) + (z(x) − μ_z(x))ᵀβ
     variance(x) = var f(x) + (z(x) − μ_z(x))ᵀ Cov(β) (z(x) − μ_z(x))
 
-where μ_y and μ_z are what the process alone predicts of the targets and of each covariate: one fit
-to all of them as targets. K⁻¹y is what it leaves of them, (y − μ_y)/s², at the rows.
+where μ_y and μ_z are the predictions of the process alone for the targets and for each covariate:
+one fit with all of them as targets. At the rows, K⁻¹y = (y − μ_y)/s².
 
-If a covariate is the share of a neighbourhood without rows (`RowGaps`), the model takes into
-account that rows may be missing for a reason: where they are then tells of the values.
+A covariate may be the share of the neighbourhood without rows (`RowGaps`): the model then takes
+into account that rows may be missing for a reason, so that their places are informative about the
+values. Around x, with Gaussian weights g of bandwidth h along each column, that share is
+
+    z(x) = 1 − Σ_n g(x − x_n) / (ρ ∫_box g(x − u) du),      0 ≤ z ≤ 1
+
+with ρ the density in well-covered places; the volume beyond the box around the rows does not count.
+The sum is a Fourier series: the sums of the rows on a lattice times the transform of g. A row does
+not count as its own neighbour, so that z means the same at the rows as between them.
 """
 
 from __future__ import annotations
@@ -49,25 +45,29 @@ from orthogp.statistics.lattice import MAX_DIMS
 from orthogp.statistics.nufft import evaluate_series
 from orthogp.validation import check_rows
 
-#: Bandwidths to choose from, in units of the rows' typical distance.
+#: Bandwidths to choose from, in units of the typical distance between rows.
 BANDWIDTHS = (1.0, 2.0, 4.0, 8.0, 16.0)
-# Of the densities at the rows, the one that counts as plenty.
-_PLENTY = 0.9
-# Gaussians end so many bandwidths away, and their transforms at so many over the bandwidth.
-_REACH, _HIGHEST = 6.0, 4.5
-# Where plenty is less than this part of a row's own weight, rows have no neighbours; and shares
-# that vary by less say nothing.
-_ALONE, _ALIKE = 1e-2, 1e-3
+# The quantile of the densities at the rows that is taken for ρ.
+_COVERED = 0.9
+# The distance at which a Gaussian ends, in bandwidths.
+_REACH = 6.0
+# The frequency at which its transform ends, times the bandwidth.
+_HIGHEST = 4.5
+# The smallest ρ, relative to the weight of one row, for which rows have neighbours.
+_ALONE = 1e-2
+# The smallest standard deviation of the shares at the rows that shows gaps.
+_ALIKE = 1e-3
+# The largest relative difference that is rounding.
+_ROUNDING = 1e-8
+
+Covariates = Callable[[NDArray[np.float64]], ArrayLike]
 
 
 class RowGaps:
     """The share of the neighbourhood without rows, in several bandwidths to choose from.
 
-    Parameters
-    ----------
-    bandwidths : sequence of float
-        In units of the rows' typical distance along each column, its extent divided by the d-th
-        root of the number of places with rows.
+    Bandwidths are in units of the typical distance of rows along each column, its extent divided by
+    the d-th root of the number of distinct places.
     """
 
     def __init__(self, bandwidths: Sequence[float] = BANDWIDTHS) -> None:
@@ -97,29 +97,19 @@ class RowGaps:
         tree = KDTree(X)
         typical = extent / len(np.unique(X, axis=0)) ** (1 / X.shape[1])
         shares = [GapShare(tree, bandwidth * typical) for bandwidth in self.bandwidths]
-        telling = [own for own in shares if own.plenty > _ALONE and np.std(own(X)) > _ALIKE]
-        if not telling:
+        shares = [z for z in shares if z.covered > _ALONE and np.std(z(X)) > _ALIKE]
+        if not shares:
             raise InputError(
                 "The rows have no gaps that their neighbourhoods would show: leave out the drift, "
                 "or give other bandwidths."
             )
-        return telling
+        return shares
 
 
 class GapShare:
-    """The share of the neighbourhood without rows.
+    """The share of the neighbourhood without rows, for one bandwidth (d,) in the units of X.
 
-    Parameters
-    ----------
-    rows : KDTree
-        Of the rows, (n, d).
-    bandwidth : (d,)
-        H, in the units of X.
-
-    Attributes
-    ----------
-    plenty : float
-        ρ, relative to what a row adds at its own place.
+    `covered` is ρ, relative to the weight of one row at its place.
     """
 
     def __init__(self, rows: KDTree, bandwidth: NDArray[np.float64]) -> None:
@@ -134,48 +124,36 @@ class GapShare:
             self._lower, self._upper, period=period, extent=extent
         )
         sums = FourierStatistics.from_data(self._lattice, X, np.zeros(len(X))).point_sums
-        # In units of a row at its own place.
+        # In units of the weight of one row at its place.
         series = np.conj(sums) * np.prod(np.sqrt(2 * np.pi) * self.bandwidth / period)
         for axis, k in enumerate(extent):
             omega = np.arange(-2 * k, 2 * k + 1) * self._lattice.spacing[axis]
             taper = np.exp(-((omega * self.bandwidth[axis]) ** 2) / 2)
             series = series * taper.reshape(-1, *(1,) * (len(extent) - 1 - axis))
         self._series = series
-        self.plenty = float(np.quantile(self._density(X), _PLENTY))
+        self.covered = float(np.quantile(self._density(X), _COVERED))
 
     def __call__(self, X: ArrayLike) -> NDArray[np.float64]:
         """Return z at the rows of X, (n, 1)."""
         density = self._density(np.asarray(X, dtype=np.float64))
-        return np.clip(1 - density / self.plenty, 0.0, 1.0)[:, None]
+        return np.clip(1 - density / self.covered, 0.0, 1.0)[:, None]
 
     def _density(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return other rows per volume of the box around each place.
+        """Return the density of other rows in the box around each place, moved to the box.
 
-        Places beyond the box are moved to it. Where a row lies, it is taken out once.
+        A row at the place itself is taken out once.
         """
-        own = np.asarray(self._rows.query(X)[0]) == 0
+        occupied = np.asarray(self._rows.query(X)[0]) == 0
         X = np.clip(X, self._lower, self._upper)
         ends = [ndtr((edge - X) / self.bandwidth) for edge in (self._lower, self._upper)]
         total = evaluate_series(self._series[None], self._lattice, X)[:, 0]
-        return (total - own) / np.prod(ends[1] - ends[0], axis=1)
-
-
-# Differences below this, relative, are rounding.
-_ROUNDING = 1e-8
-
-Covariates = Callable[[NDArray[np.float64]], ArrayLike]
+        return (total - occupied) / np.prod(ends[1] - ends[0], axis=1)
 
 
 class Effects(NamedTuple):
-    """What covariates do.
+    """The effects β of covariates, (q,), in units of y for each unit of a covariate.
 
-    Attributes
-    ----------
-    values : (q,)
-        β, in units of y for each unit of a covariate.
-    covariance : (q, q)
-    evidence_gain : float
-        ½ βᵀ Cov(β)⁻¹ β: how much larger the largest log p(y) is for them, in nats.
+    `evidence_gain` is ½ βᵀ Cov(β)⁻¹ β, what they add to the largest log p(y), in nats.
     """
 
     values: NDArray[np.float64]
@@ -184,7 +162,7 @@ class Effects(NamedTuple):
 
     @property
     def standard_errors(self) -> NDArray[np.float64]:
-        """Of the values, (q,)."""
+        """The standard errors of the values, (q,)."""
         return np.sqrt(np.diag(self.covariance))
 
 
@@ -194,18 +172,18 @@ class DriftRegressor(RegressorMixin, BaseEstimator):
     Parameters
     ----------
     regressor : GPRegressor
-        Without the drift. Its hyperparameters are learned from y as it is.
+        The model without the drift. Its hyperparameters are learned from y as it is.
     drift : RowGaps or callable
-        Covariates as a function of X, (n, d) → (n, q); of several bandwidths the one of the largest
-        evidence is taken.
+        Covariates as a function of X, (n, d) → (n, q). Among several bandwidths, that with the
+        largest evidence is taken.
 
     Attributes
     ----------
     effects_ : Effects
     columns_ : (d,)
-        The columns of X that the kernel acts on, and that gaps are looked for in.
+        The columns of X that the kernel acts on, in which gaps are looked for.
     drift_ : callable
-        The covariates, of the bandwidth that was chosen.
+        The covariates, with the chosen bandwidth.
     regressor_ : GPRegressor
         Fitted to y and the covariates as targets.
     """
@@ -228,7 +206,7 @@ class DriftRegressor(RegressorMixin, BaseEstimator):
         self.columns_ = choose_model(kernel, features, known.shape[1]).columns
         choices, columns = self._choices(known, rows.weights)
         targets = rows.y[:, 0].astype(np.float64)
-        # In units of y, so that solutions are as accurate for one as for the other.
+        # In units of y, so that solutions are equally accurate for all columns.
         shift = columns.mean(axis=0) if self.regressor.mean is not None else 0 * columns[0]
         spread = np.sqrt(np.mean((columns - shift) ** 2, axis=0))
         if np.any(spread <= _ROUNDING * np.max(np.abs(columns), axis=0)):
@@ -237,16 +215,14 @@ class DriftRegressor(RegressorMixin, BaseEstimator):
         together = np.column_stack([targets, scaled])
         model = self._learned(X, targets, sample_weight).fit(X, together, sample_weight)
         effects = self._effects(model, X, together, rows.weights, choices)
-        best = int(np.argmax([own.evidence_gain for own in effects]))
-        self.drift_, chosen = choices[best].covariates, choices[best].columns
+        best, (self.drift_, chosen) = max(
+            zip(effects, choices, strict=True), key=lambda pair: pair[0].evidence_gain
+        )
         self._scale = (targets.std() or 1.0) / spread[chosen]
         self._shift, self._chosen = shift[chosen], chosen
-        self._scaled_effects = effects[best]
-        self.effects_ = Effects(
-            effects[best].values * self._scale,
-            effects[best].covariance * np.outer(self._scale, self._scale),
-            effects[best].evidence_gain,
-        )
+        self._scaled_effects = best
+        covariance = best.covariance * np.outer(self._scale, self._scale)
+        self.effects_ = Effects(best.values * self._scale, covariance, best.evidence_gain)
         self.regressor_ = model
         return self
 
@@ -286,12 +262,12 @@ class DriftRegressor(RegressorMixin, BaseEstimator):
     def _choices(
         self, X: NDArray[np.float64], weights: NDArray[np.float64] | None
     ) -> tuple[list[_Choice], NDArray[np.float64]]:
-        """Return which covariates there are to choose from, and all of their columns."""
+        """Return the covariates to choose from, and all of their columns."""
         if isinstance(self.drift, RowGaps):
             X = X[:, self.columns_]
             shares = self.drift.of(X if weights is None else X[weights > 0])
-            choices = [_Choice(own, np.array([i])) for i, own in enumerate(shares)]
-            return choices, np.concatenate([own(X) for own in shares], axis=1)
+            choices = [_Choice(share, np.array([i])) for i, share in enumerate(shares)]
+            return choices, np.concatenate([share(X) for share in shares], axis=1)
         columns = self._covariates(self.drift, X)
         return [_Choice(self.drift, np.arange(columns.shape[1]))], columns
 
@@ -299,7 +275,7 @@ class DriftRegressor(RegressorMixin, BaseEstimator):
         self, covariates: GapShare | Covariates, X: NDArray[np.float64]
     ) -> NDArray[np.float64]:
         """Return covariates at the rows of X, (n, q)."""
-        # Gaps are between places, and places are what the kernel sees.
+        # Gaps are looked for in the columns that the kernel acts on.
         X = X[:, self.columns_] if isinstance(covariates, GapShare) else X
         values = np.asarray(covariates(X), dtype=np.float64)
         values = values.reshape(len(values), -1) if values.ndim else values
@@ -314,17 +290,17 @@ class DriftRegressor(RegressorMixin, BaseEstimator):
     def _learned(
         self, X: ArrayLike, y: NDArray[np.float64], sample_weight: ArrayLike | None
     ) -> GPRegressor:
-        """Return a regressor to be fitted with the hyperparameters that y alone teaches."""
-        own: Any = clone(self.regressor)
-        if own.features == "auto" and own.solver == "auto":
-            # Effects need what all rows say of each other; nearest rows alone do not know.
-            own.set_params(features="lattice")
-        if own.learn or isinstance(own.kernel, str):
-            # From here on a kernel in units of y, the same for all targets.
-            own.fit(X, y, sample_weight)
-            fixed = {"kernel": own.kernel_, "noise_variance": own.noise_variance_, "learn": False}
-            own = cast(Any, clone(own)).set_params(**fixed)
-        return own
+        """Return an unfitted regressor with the hyperparameters learned from y alone."""
+        model: Any = clone(self.regressor)
+        if model.features == "auto" and model.solver == "auto":
+            # Effects need the covariance among all rows, not among nearest neighbours only.
+            model.set_params(features="lattice")
+        if not model.learn and not isinstance(model.kernel, str):
+            return model
+        # The learned kernel is in units of y, the same for all targets.
+        model.fit(X, y, sample_weight)
+        fixed = {"kernel": model.kernel_, "noise_variance": model.noise_variance_, "learn": False}
+        return cast(Any, clone(model)).set_params(**fixed)
 
     def _effects(
         self,
@@ -334,7 +310,7 @@ class DriftRegressor(RegressorMixin, BaseEstimator):
         weights: NDArray[np.float64] | None,
         choices: list[_Choice],
     ) -> list[Effects]:
-        """Return what each choice of covariates does, the columns scaled as the targets are."""
+        """Return the effects of each choice of covariates, in the scale of the targets."""
         posterior = model.posterior_
         noise = posterior.noise_variance
         if isinstance(posterior, IterativePosterior):
@@ -358,7 +334,7 @@ class DriftRegressor(RegressorMixin, BaseEstimator):
 
 
 class _Choice(NamedTuple):
-    """Covariates, and which of all columns are theirs."""
+    """Covariates, and the numbers of their columns."""
 
     covariates: GapShare | Covariates
     columns: NDArray[np.int64]

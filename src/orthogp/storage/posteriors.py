@@ -338,7 +338,7 @@ class KeptIterative(KeptPosterior):
         modes = ModePosterior(**{name: getattr(self, name) for name in ModePosterior._fields})
         model = Model.build(density, sketch.mean, self.kernel, self.noise_variance, fine=True)
         field = VarianceField(self.splines, self.variance_error, sums.lattice)
-        return IterativePosterior(model, modes, field, sketch.mean, self.domain, threads)
+        return IterativePosterior(model, modes, field, self.domain, threads)
 
 
 # ---------------------------------------------------------------------- rows
