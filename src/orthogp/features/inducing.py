@@ -32,7 +32,7 @@ from orthogp.features.base import (
 )
 from orthogp.features.placement import correlation_lengths
 from orthogp.kernels import Kernel
-from orthogp.kernels.cyclic import categorical_columns
+from orthogp.kernels.transformed import categorical_columns
 from orthogp.precision import AnyArray, in_double
 from orthogp.statistics import FrequencyLattice
 

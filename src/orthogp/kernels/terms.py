@@ -1,17 +1,18 @@
-"""Sums of kernels on few columns each, as models of many columns."""
+"""Kernels by name and from scikit-learn; sums of kernels on few columns each."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import reduce
 from typing import NamedTuple
 
 import numpy as np
 
 from orthogp.errors import KernelError
-from orthogp.kernels.base import Kernel, On, Sum
-from orthogp.kernels.convert import KERNEL_NAMES, KernelChoice, resolve_kernel
-from orthogp.kernels.cyclic import Categorical, Cyclic, has_own_period, own_periods
+from orthogp.kernels.base import KERNEL_NAMES, Columns, Kernel, On, Sum, product
+from orthogp.kernels.stationary import RBF, Matern, Matern12, Matern32, Matern52, RationalQuadratic
+from orthogp.kernels.transformed import Categorical, Cyclic, has_own_period, own_periods
 
 #: Before the name of a kernel: one such kernel on each column.
 ADDITIVE_PREFIX = "additive-"
@@ -30,17 +31,17 @@ class Term(NamedTuple):
         The period it has by itself along each of them, if any.
     """
 
-    columns: tuple[int, ...]
+    columns: Columns
     kernel: Kernel
     periods: tuple[float | None, ...]
 
 
-def components(kernel: Kernel, num_dims: int) -> list[tuple[tuple[int, ...], Kernel]]:
+def components(kernel: Kernel, num_dims: int) -> list[tuple[Columns, Kernel]]:
     """Return the independent processes that a kernel adds up, by the columns they act on.
 
     Terms on the same columns are one component; each kernel comes relative to its own columns.
     """
-    groups: dict[tuple[int, ...], list[Kernel]] = {}
+    groups: dict[Columns, list[Kernel]] = {}
     for term in kernel.terms if isinstance(kernel, Sum) else (kernel,):
         dims, inner = (term.dims, term.kernel) if isinstance(term, On) else (None, term)
         for own, part in _nested(inner, dims, num_dims):
@@ -51,8 +52,8 @@ def components(kernel: Kernel, num_dims: int) -> list[tuple[tuple[int, ...], Ker
 
 
 def _nested(
-    kernel: Kernel, dims: tuple[int, ...] | None, num_dims: int
-) -> Iterator[tuple[tuple[int, ...], Kernel]]:
+    kernel: Kernel, dims: Columns | None, num_dims: int
+) -> Iterator[tuple[Columns, Kernel]]:
     if dims is None:
         own = kernel.columns(num_dims)
         yield own, kernel.with_columns({d: i for i, d in enumerate(own)})
@@ -67,7 +68,7 @@ def additive(
     *,
     categorical: Mapping[int, int] | None = None,
     periodic: Mapping[int, float] | None = None,
-    joint: Iterable[tuple[int, ...]] = (),
+    joint: Iterable[Columns] = (),
 ) -> Sum:
     """Return the sum of one kernel on each of the columns 0, 1, …, num_columns − 1.
 
@@ -109,9 +110,9 @@ def additive(
             return Cyclic(own.with_parameters(lengthscale=period / 8), period)
         return Cyclic(own, period)
 
-    def on_columns(columns: tuple[int, ...]) -> Kernel:
+    def on_columns(columns: Columns) -> Kernel:
         if categorical.keys() & set(columns) or periodic.keys() & set(columns):
-            return reduce(Kernel.multiply, (on_column(column).on(column) for column in columns))
+            return reduce(product, (on_column(column).on(column) for column in columns))
         length = own.parameters().get("lengthscale")
         if length is None:
             return own.on(*columns)
@@ -168,7 +169,7 @@ def join_terms(terms: tuple[Term, ...]) -> Sum:
     return Sum(tuple(On(term.kernel, term.columns) for term in terms))
 
 
-def component_kernels(kernel: Kernel, columns: Sequence[tuple[int, ...]]) -> tuple[Kernel, ...]:
+def component_kernels(kernel: Kernel, columns: Sequence[Columns]) -> tuple[Kernel, ...]:
     """Return the kernel of each component on its columns; of a joint model, the kernel itself.
 
     An additive model's kernel is what `join_terms` made of its components.
@@ -180,3 +181,109 @@ def component_kernels(kernel: Kernel, columns: Sequence[tuple[int, ...]]) -> tup
     if len(columns) > 1:
         raise KernelError(f"A sum of terms on columns is needed, got {kernel!r}.")
     return (kernel,)
+
+
+class KernelChoice(NamedTuple):
+    """What a user's `kernel` argument says."""
+
+    kernel: Kernel
+    noise_variance: float | None
+    from_name: bool
+
+
+def resolve_kernel(kernel: object) -> KernelChoice:
+    """Return the kernel that a name, a `Kernel` or a scikit-learn kernel stands for."""
+    if isinstance(kernel, Kernel):
+        return KernelChoice(kernel, None, from_name=False)
+    if isinstance(kernel, str):
+        if kernel not in KERNEL_NAMES:
+            raise KernelError(
+                f"Unknown kernel {kernel!r}; known names are {', '.join(KERNEL_NAMES)}, "
+                "or pass a kernel object."
+            )
+        return KernelChoice(KERNEL_NAMES[kernel](), None, from_name=True)
+    if hasattr(kernel, "get_params") and hasattr(kernel, "theta"):
+        return from_sklearn(kernel)
+    raise KernelError(
+        "kernel must be a name, an orthogp kernel or a scikit-learn kernel, "
+        f"got {type(kernel).__name__}."
+    )
+
+
+def from_sklearn(kernel: object) -> KernelChoice:
+    """Return the equal of a scikit-learn kernel; a WhiteKernel becomes the noise to start from.
+
+    Parameters of the kernel whose bounds are "fixed" stay fixed.
+    """
+    terms, noise = _terms(kernel)
+    if not terms:
+        raise KernelError("A scikit-learn kernel needs a term besides WhiteKernel.")
+    return KernelChoice(terms[0] if len(terms) == 1 else Sum(tuple(terms)), noise, from_name=False)
+
+
+def _terms(kernel) -> tuple[list[Kernel], float | None]:
+    from sklearn.gaussian_process import kernels as sk
+
+    if isinstance(kernel, sk.Sum):
+        left, left_noise = _terms(kernel.k1)
+        right, right_noise = _terms(kernel.k2)
+        noises = [noise for noise in (left_noise, right_noise) if noise is not None]
+        return left + right, float(sum(noises)) if noises else None
+    if isinstance(kernel, sk.WhiteKernel):
+        return [], float(kernel.noise_level)
+    if isinstance(kernel, sk.Product):
+        factors = _factors(kernel, sk)
+        constants = [f for f in factors if isinstance(f, sk.ConstantKernel)]
+        others = [f for f in factors if not isinstance(f, sk.ConstantKernel)]
+        if len(others) != 1:
+            raise KernelError(
+                f"Of scikit-learn's products only ConstantKernel * kernel converts, got {kernel}."
+            )
+        factor = float(np.prod([constant.constant_value for constant in constants]))
+        held = all(constant.hyperparameter_constant_value.fixed for constant in constants)
+        terms, noise = _terms(others[0])
+        scaled = [
+            term.scaled(factor) if held else _free_variance(term.scaled(factor)) for term in terms
+        ]
+        return scaled, None if noise is None else noise * factor
+    return [_primitive(kernel, sk)], None
+
+
+def _factors(kernel, sk) -> list:
+    if isinstance(kernel, sk.Product):
+        return _factors(kernel.k1, sk) + _factors(kernel.k2, sk)
+    return [kernel]
+
+
+def _primitive(kernel, sk) -> Kernel:
+    # scikit-learn's stationary kernels have unit variance, and nothing that learns it unless a
+    # ConstantKernel multiplies them.
+    fixed = ["variance"]
+    if isinstance(kernel, sk.Matern | sk.RBF) and kernel.hyperparameter_length_scale.fixed:
+        fixed.append("lengthscale")
+    if isinstance(kernel, sk.Matern):  # before RBF: scikit-learn's Matern is a subclass of it
+        halves = {0.5: Matern12, 1.5: Matern32, 2.5: Matern52}
+        if kernel.nu in halves:
+            return halves[kernel.nu](lengthscale=kernel.length_scale).fix(*fixed)
+        if np.isinf(kernel.nu):
+            return RBF(lengthscale=kernel.length_scale).fix(*fixed)
+        return Matern(nu=kernel.nu, lengthscale=kernel.length_scale).fix("nu", *fixed)
+    if isinstance(kernel, sk.RBF):
+        return RBF(lengthscale=kernel.length_scale).fix(*fixed)
+    if isinstance(kernel, sk.RationalQuadratic):
+        if kernel.hyperparameter_length_scale.fixed:
+            fixed.append("lengthscale")
+        if kernel.hyperparameter_alpha.fixed:
+            fixed.append("alpha")
+        return RationalQuadratic(lengthscale=kernel.length_scale, alpha=kernel.alpha).fix(*fixed)
+    raise KernelError(
+        f"scikit-learn's {type(kernel).__name__} has no stationary counterpart here: use RBF, "
+        "Matern, RationalQuadratic, ConstantKernel products, WhiteKernel and their sums."
+    )
+
+
+def _free_variance(kernel: Kernel) -> Kernel:
+    return kernel.with_primitives(
+        replace(primitive, fixed=tuple(name for name in primitive.fixed if name != "variance"))
+        for primitive, _ in kernel.primitives()
+    )

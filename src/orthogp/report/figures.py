@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from orthogp.classification.logistic import mean_logistic
 from orthogp.inference import Domain
-from orthogp.kernels.cyclic import categorical_columns
+from orthogp.kernels.transformed import categorical_columns
 from orthogp.report.diagnostic_results import LEVELS, PIT_BINS, RESIDUAL_BINS, RESIDUAL_REACH
 from orthogp.report.names import Names, covered_range, grid_points, plain
 from orthogp.report.plots import (

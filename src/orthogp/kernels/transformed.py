@@ -1,10 +1,11 @@
-r"""Kernels on columns that come round: hours of a day, days of a week, unordered categories.
+r"""Kernels made of another one: around a circle, or turned; and categories, which come round too.
 
-Their period P is known and never learned. On the lattice of spacing 2π/P the process is exact, not
-an approximation to one without a period:
+The period P of a cyclic or categorical kernel is known and never learned. On the lattice of spacing
+2π/P the process is exact, not an approximation to one without a period:
 
     cyclic         mass_t = v S(ω_t)/Σ_s S(ω_s),     k(τ) = v Σ_j k₀(τ + jP)/Σ_j k₀(jP)
     categorical    mass_t = v/L for the L modes of period L,     k(x, x') = v 1[x = x']
+    rotated        k(τ) = k₀(R τ),      S(ω) = S₀(R ω),      R = [[cos a, sin a], [−sin a, cos a]]
 """
 
 from __future__ import annotations
@@ -17,27 +18,27 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
+from numpy.typing import NDArray
 
 from orthogp.errors import KernelError, check_positive
-from orthogp.kernels.base import Kernel
+from orthogp.kernels.base import Kernel, Scalar, Vector, Wrapper
 from orthogp.kernels.stationary import (
+    MANY_IMAGES,
     RBF,
-    Matern,
-    Matern12,
-    Matern32,
-    Matern52,
+    GaussianMixture,
+    MaternFamily,
     Parameter,
-    RationalQuadratic,
     positive,
+    root,
 )
 from orthogp.precision import AnyArray
 
-# Images on each side: for lengthscales up to the period, e^{−32} of the exponential kernel remains.
+# The images on each side of a cyclic kernel: for lengthscales up to the period, e^{−32} of the
+# exponential kernel remains.
 _NUM_IMAGES = 32
-_WRAPPABLE = (RBF, Matern, Matern12, Matern32, Matern52, RationalQuadratic)
 
 
-class Cyclic(Kernel):
+class Cyclic(Wrapper):
     """A kernel wrapped around a circle, for a column such as the hour of the day.
 
         k(τ) = v Σ_j k₀(τ + jP)/Σ_j k₀(jP)
@@ -54,7 +55,7 @@ class Cyclic(Kernel):
     period: float = eqx.field(static=True)
 
     def __init__(self, kernel: Kernel, period: float) -> None:
-        if not isinstance(kernel, _WRAPPABLE):
+        if not isinstance(kernel, GaussianMixture):
             raise KernelError(
                 "Cyclic takes one RBF, Matern, Matern12, Matern32, Matern52 or RationalQuadratic, "
                 f"got {kernel!r}: write for example Cyclic(Matern32(), period=24.0)."
@@ -65,7 +66,7 @@ class Cyclic(Kernel):
         self.kernel = kernel
         self.period = float(length)
         self.fixed = kernel.fixed
-        lengthscale = kernel.lengthscale
+        lengthscale = kernel.parameters()["lengthscale"]
         # A little more, for lengthscales learned up to the limit.
         if np.any(lengthscale > 1.001 * self.period):
             raise KernelError(
@@ -73,27 +74,23 @@ class Cyclic(Kernel):
                 f"{lengthscale}: give a shorter one; longer ones mean a constant."
             )
 
-    def k(self, lag: Float[AnyArray, " d"]) -> Float[AnyArray, ""]:
+    def k(self, lag: Vector) -> Scalar:
         """Return v Σ_j k₀(τ + jP)/Σ_j k₀(jP)."""
         period = jnp.full(1, self.period)
         around = lag - period * jnp.round(lag / period)
-        if self._has_own_wrap:
+        if self._has_exact_wrap:
             return self.kernel.wrapped(around, period)
         return self._scale() * self._image_total(around)
 
-    def at_square(self, square: Float[AnyArray, ""]) -> Float[AnyArray, ""]:
-        """Return the covariance where the square of the distance around the circle is this."""
-        # The root's derivative at zero is infinite; its product with zero must not be NaN.
-        safe = jnp.where(square > 0, square, 1.0)
-        return self.k(jnp.where(square > 0, jnp.sqrt(safe), 0.0)[None])
+    def at_square(self, square: Scalar) -> Scalar:
+        """Return the covariance where the squared distance around the circle is `square`."""
+        return self.k(root(square)[None])
 
-    def wrapped(
-        self, lag: Float[AnyArray, " d"], period: Float[AnyArray, " d"]
-    ) -> Float[AnyArray, ""]:
+    def wrapped(self, lag: Vector, period: Vector) -> Scalar:
         """Return k(τ), whatever the lattice."""
         return self.k(lag)
 
-    def spectral_density(self, omega: Float[AnyArray, " d"]) -> Float[AnyArray, ""]:
+    def spectral_density(self, omega: Vector) -> Scalar:
         """Raise `KernelError`: there are frequencies of multiples of 2π/P only."""
         raise KernelError("A cyclic kernel has no spectral density; use its masses on a lattice.")
 
@@ -102,39 +99,22 @@ class Cyclic(Kernel):
         """What it is called in reports."""
         return f"Cyclic {self.kernel.label}"
 
-    def prior_variance(self) -> Float[AnyArray, ""]:
-        """Return v."""
-        return self.kernel.prior_variance()
-
-    def derivative_variance(self, num_dims: int) -> Float[AnyArray, " d"]:
+    def derivative_variance(self, num_dims: int) -> Vector:
         """Return −k''(0), infinite where paths have no derivative."""
 
-        def second(function, at: Float[AnyArray, ""]) -> Float[AnyArray, ""]:
+        def second(function, at: Scalar) -> Scalar:
             return jax.grad(jax.grad(lambda x: function(jnp.reshape(x, 1))))(at)
 
-        if self._has_own_wrap:
+        if self._has_exact_wrap:
             return jnp.reshape(-second(self.k, jnp.zeros(())), 1)
         images = jax.vmap(lambda at: second(self.kernel.k, at))(self._images())
-        own = self.kernel.derivative_variance(num_dims)
-        return self._scale() * (own - jnp.sum(images))
+        return self._scale() * (self.kernel.derivative_variance(num_dims) - jnp.sum(images))
 
-    def mass(
-        self, omega: Float[AnyArray, " d"], spacing: Float[AnyArray, " d"]
-    ) -> Float[AnyArray, ""]:
+    def mass(self, omega: Vector, spacing: Vector) -> Scalar:
         """Return the prior variance of the mode at ω on the lattice of spacing 2π/P."""
-        if self._has_own_wrap:
+        if self._has_exact_wrap:
             return self.kernel.mass(omega, spacing)
         return self._scale() * jnp.prod(spacing) * self.kernel.spectral_density(omega)
-
-    def parameters(self) -> dict[str, Float[AnyArray, "..."]]:
-        """Return the parameters of the kernel inside."""
-        return self.kernel.parameters()
-
-    def with_parameters(self, **parameters: Any) -> Cyclic:
-        """Return a copy with some parameters of the kernel inside replaced."""
-        # Not through the constructor: tracers pass, and searches may try what a user may not.
-        changed = self.kernel.with_parameters(**parameters)
-        return eqx.tree_at(lambda cyclic: cyclic.kernel, self, changed)
 
     def fix(self, *names: str) -> Cyclic:
         """Return a copy whose named parameters (all, if none are named) are not learned."""
@@ -149,19 +129,18 @@ class Cyclic(Kernel):
         return f"Cyclic({self.kernel!r}, period={self.period:g})"
 
     @property
-    def _has_own_wrap(self) -> bool:
+    def _has_exact_wrap(self) -> bool:
         return type(self.kernel).mass is not Kernel.mass
 
-    def _images(self) -> Float[AnyArray, " j"]:
+    def _images(self) -> Vector:
         j = np.arange(-_NUM_IMAGES, _NUM_IMAGES + 1)
         return jnp.asarray(self.period * j[j != 0], dtype=float)
 
-    def _image_total(self, lag: Float[AnyArray, " d"]) -> Float[AnyArray, ""]:
-        return self.kernel.k(lag) + jnp.sum(
-            jax.vmap(lambda shift: self.kernel.k(lag + shift))(self._images())
-        )
+    def _image_total(self, lag: Vector) -> Scalar:
+        images = jax.vmap(lambda shift: self.kernel.k(lag + shift))(self._images())
+        return self.kernel.k(lag) + jnp.sum(images)
 
-    def _scale(self) -> Float[AnyArray, ""]:
+    def _scale(self) -> Scalar:
         return self.kernel.prior_variance() / self._image_total(jnp.zeros(1))
 
 
@@ -187,37 +166,29 @@ class Categorical(Kernel):
 
     @property
     def period(self) -> float:
-        """L: after so many codes the lattice's modes repeat."""
+        """L: the lattice's modes repeat after L codes."""
         return float(self.levels)
 
-    def k(self, lag: Float[AnyArray, " d"]) -> Float[AnyArray, ""]:
+    def k(self, lag: Vector) -> Scalar:
         """Return v if the codes are the same, else zero."""
         around = lag[0] - self.levels * jnp.round(lag[0] / self.levels)
         return jnp.where(jnp.abs(around) < 0.5, self.variance, 0.0)
 
-    def wrapped(
-        self, lag: Float[AnyArray, " d"], period: Float[AnyArray, " d"]
-    ) -> Float[AnyArray, ""]:
+    def wrapped(self, lag: Vector, period: Vector) -> Scalar:
         """Return k, whatever the lattice."""
         return self.k(lag)
 
-    def spectral_density(self, omega: Float[AnyArray, " d"]) -> Float[AnyArray, ""]:
+    def spectral_density(self, omega: Vector) -> Scalar:
         """Raise `KernelError`: there are L modes only."""
         raise KernelError(
             "A categorical kernel has no spectral density; use its masses on a lattice."
         )
 
-    def prior_variance(self) -> Float[AnyArray, ""]:
-        """Return v."""
-        return jnp.asarray(self.variance)
-
-    def derivative_variance(self, num_dims: int) -> Float[AnyArray, " d"]:
+    def derivative_variance(self, num_dims: int) -> Vector:
         """Return infinity: there is nothing between two codes."""
         return jnp.full(num_dims, jnp.inf)
 
-    def mass(
-        self, omega: Float[AnyArray, " d"], spacing: Float[AnyArray, " d"]
-    ) -> Float[AnyArray, ""]:
+    def mass(self, omega: Vector, spacing: Vector) -> Scalar:
         """Return v/L for |t| < L/2, and half of it for t = ±L/2, which are the same mode twice."""
         t = jnp.abs(jnp.round(omega[0] / spacing[0]))
         share = jnp.where(2 * t < self.levels, 1.0, jnp.where(2 * t == self.levels, 0.5, 0.0))
@@ -230,6 +201,100 @@ class Categorical(Kernel):
     def __repr__(self) -> str:
         fixed = f", fixed={self.fixed}" if self.fixed else ""
         return f"Categorical({self.levels}, variance={self.variance:.4g}{fixed})"
+
+
+class Rotated(Wrapper):
+    """A kernel on two columns with its lengthscales along and across a direction that is learned.
+
+        k(τ) = k₀(R τ),      R = [[cos a, sin a], [−sin a, cos a]]
+
+    Streaks of cloud, ridges and currents are long in one direction and short across it, and seldom
+    run along longitude or latitude. The first lengthscale of k₀ holds along (cos a, sin a), the
+    second across it.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        k₀: RBF, Matern, Matern12, Matern32 or Matern52 with two lengthscales.
+    angle : a, in radians
+        From the first column towards the second, in the units of X. Directions repeat after π.
+    """
+
+    kernel: Kernel
+    angle: Parameter
+
+    num_images = MANY_IMAGES
+
+    def __init__(self, kernel: Kernel, angle: float = 0.0, *, fixed: tuple[str, ...] = ()) -> None:
+        turnable = isinstance(kernel, RBF | MaternFamily)
+        if not turnable or kernel.parameters()["lengthscale"].shape != (2,):
+            raise KernelError(
+                "Rotated takes one RBF, Matern, Matern12, Matern32 or Matern52 with two "
+                f"lengthscales, got {kernel!r}: write for example "
+                "Rotated(Matern32(lengthscale=[2.0, 1.0]), angle=0.8)."
+            )
+        turn = np.asarray(angle, dtype=np.float64)
+        if turn.ndim or not np.isfinite(turn):
+            raise KernelError(f"The angle of Rotated must be one finite number, got {angle!r}.")
+        self.kernel = kernel
+        self.angle = _within_half_a_turn(turn)
+        self.fixed = tuple(sorted({*kernel.fixed, *fixed}))
+
+    def k(self, lag: Vector) -> Scalar:
+        """Return k₀(R τ)."""
+        return self.kernel.k(self._turned(lag))
+
+    def spectral_density(self, omega: Vector) -> Scalar:
+        """Return S₀(R ω)."""
+        return self.kernel.spectral_density(self._turned(omega))
+
+    @property
+    def label(self) -> str:
+        """What it is called in reports."""
+        return f"Rotated {self.kernel.label}"
+
+    def derivative_variance(self, num_dims: int) -> Vector:
+        """Return Σ_i R_id² times the derivative variances of k₀."""
+        inner = self.kernel.derivative_variance(num_dims)
+        cos2, sin2 = jnp.cos(self.angle) ** 2, jnp.sin(self.angle) ** 2
+        turned = jnp.stack([cos2 * inner[0] + sin2 * inner[1], sin2 * inner[0] + cos2 * inner[1]])
+        # Zero times infinity, where paths have no derivative in any direction.
+        return jnp.where(jnp.all(jnp.isfinite(inner)), turned, jnp.inf)
+
+    def parameters(self) -> dict[str, Float[AnyArray, "..."]]:
+        """Return the parameters of the kernel inside, and the angle."""
+        return {**super().parameters(), "angle": self.angle}
+
+    def with_parameters(self, **parameters: Any) -> Rotated:
+        """Return a copy with some parameters replaced."""
+        angle = parameters.pop("angle", self.angle)
+        if not isinstance(angle, jax.Array):
+            angle = _within_half_a_turn(np.asarray(angle, dtype=np.float64))
+        inner = super().with_parameters(**parameters) if parameters else self
+        return eqx.tree_at(lambda rotated: rotated.angle, inner, angle)
+
+    def fix(self, *names: str) -> Rotated:
+        """Return a copy whose named parameters (all, if none are named) are not learned."""
+        inner = [name for name in names if name != "angle"]
+        kernel = self.kernel.fix(*inner) if inner or not names else self.kernel
+        held = not names or "angle" in (*names, *self.fixed)
+        return Rotated(kernel, float(self.angle), fixed=("angle",) if held else ())
+
+    def check(self, num_dims: int) -> None:
+        """Raise `KernelError` unless it acts on two columns."""
+        if num_dims != 2:
+            raise KernelError(
+                f"A rotated kernel acts on two columns, got {num_dims}: say on which by "
+                "Rotated(…).on(0, 1)."
+            )
+
+    def __repr__(self) -> str:
+        held = ", fixed=('angle',)" if "angle" in self.fixed else ""
+        return f"Rotated({self.kernel!r}, angle={float(np.mod(self.angle, np.pi)):.4g}{held})"
+
+    def _turned(self, vector: Vector) -> Vector:
+        cos, sin = jnp.cos(self.angle), jnp.sin(self.angle)
+        return jnp.stack([cos * vector[0] + sin * vector[1], cos * vector[1] - sin * vector[0]])
 
 
 def has_own_period(kernel: Kernel) -> bool:
@@ -269,3 +334,8 @@ def _check_one_column(kernel: Kernel, num_dims: int) -> None:
             f"{type(kernel).__name__} acts on one column, got {num_dims}: choose it by .on(0), or "
             "multiply kernels on different columns."
         )
+
+
+def _within_half_a_turn(angle: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the angle of the same direction in (0, π]: parameters are positive."""
+    return np.asarray(np.pi - np.mod(-angle, np.pi))
