@@ -18,7 +18,7 @@ from __future__ import annotations
 import itertools
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields, replace
 from functools import reduce
 from operator import add, mul
@@ -138,8 +138,13 @@ class Kernel(eqx.Module):
             "Matern, Matern12, Matern32, Matern52, RationalQuadratic, or products of them."
         )
 
+    @property
+    def summands(self) -> tuple[Kernel, ...]:
+        """The terms of a sum, or the kernel alone."""
+        return (self,)
+
     def primitives(self) -> Iterator[tuple[Kernel, Columns | None]]:
-        """Yield the kernels this one is a sum of, each with its columns (`None`: all)."""
+        """Yield the kernels that a kernel is made of, each with its columns (`None`: all)."""
         yield self, None
 
     def with_primitives(self, primitives: Iterator[Kernel]) -> Kernel:
@@ -223,9 +228,7 @@ class Kernel(eqx.Module):
     def __add__(self, other: object) -> Sum:
         if not isinstance(other, Kernel):
             return NotImplemented
-        left = self.terms if isinstance(self, Sum) else (self,)
-        right = other.terms if isinstance(other, Sum) else (other,)
-        return Sum((*left, *right))
+        return Sum((*self.summands, *other.summands))
 
     def __mul__(self, factor: object) -> Kernel:
         if isinstance(factor, Kernel):
@@ -247,6 +250,8 @@ class Combination(Kernel):
     """Several kernels combined; whatever concerns each part by itself is forwarded to the parts."""
 
     compound = True
+    #: Makes one covariance of two.
+    operation: ClassVar[Callable[[Any, Any], Any]]
 
     @property
     @abstractmethod
@@ -256,6 +261,18 @@ class Combination(Kernel):
     def with_parts(self, parts: Iterable[Kernel]) -> Self:
         """Return the same combination of other kernels."""
         return type(self)(tuple(parts))  # type: ignore[call-arg]
+
+    def k(self, lag: Vector) -> Scalar:
+        """Return the sum or product of the k_i(τ)."""
+        return reduce(self.operation, (part.k(lag) for part in self.parts))
+
+    def prior_variance(self) -> Scalar:
+        """Return the sum or product of the k_i(0)."""
+        return reduce(self.operation, (part.prior_variance() for part in self.parts))
+
+    def wrapped(self, lag: Vector, period: Vector) -> Scalar:
+        """Return the sum or product of the wrapped covariances."""
+        return reduce(self.operation, (part.wrapped(lag, period) for part in self.parts))
 
     def primitives(self) -> Iterator[tuple[Kernel, Columns | None]]:
         """Yield the primitives of every part."""
@@ -295,22 +312,26 @@ class Sum(Combination):
 
     terms: tuple[Kernel, ...]
 
+    operation = staticmethod(add)
+
+    @classmethod
+    def of(cls, kernels: Sequence[Kernel]) -> Kernel:
+        """Return the sum of kernels, or the only one."""
+        return kernels[0] if len(kernels) == 1 else cls(tuple(kernels))
+
     @property
     def parts(self) -> tuple[Kernel, ...]:
         """The terms."""
         return self.terms
 
-    def k(self, lag: Vector) -> Scalar:
-        """Return Σ k_i(τ)."""
-        return reduce(add, (term.k(lag) for term in self.terms))
+    @property
+    def summands(self) -> tuple[Kernel, ...]:
+        """The terms."""
+        return self.terms
 
     def spectral_density(self, omega: Vector) -> Scalar:
         """Return Σ S_i(ω)."""
         return reduce(add, (term.spectral_density(omega) for term in self.terms))
-
-    def prior_variance(self) -> Scalar:
-        """Return Σ k_i(0)."""
-        return reduce(add, (term.prior_variance() for term in self.terms))
 
     def derivative_variance(self, num_dims: int) -> Vector:
         """Return the sum of the terms' derivative variances."""
@@ -319,10 +340,6 @@ class Sum(Combination):
     def mass(self, omega: Vector, spacing: Vector) -> Scalar:
         """Return the sum of the terms' masses."""
         return reduce(add, (term.mass(omega, spacing) for term in self.terms))
-
-    def wrapped(self, lag: Vector, period: Vector) -> Scalar:
-        """Return the sum of the wrapped terms."""
-        return reduce(add, (term.wrapped(lag, period) for term in self.terms))
 
     def scaled(self, factor: float) -> Sum:
         """Return the sum with every term scaled."""
@@ -344,6 +361,8 @@ class Product(Combination):
 
     factors: tuple[Kernel, ...]
 
+    operation = staticmethod(mul)
+
     def __check_init__(self) -> None:
         seen: set[int] = set()
         for factor in self.factors:
@@ -361,19 +380,11 @@ class Product(Combination):
         """The factors."""
         return self.factors
 
-    def k(self, lag: Vector) -> Scalar:
-        """Return ∏ k_j(τ)."""
-        return reduce(mul, (factor.k(lag) for factor in self.factors))
-
     def spectral_density(self, omega: Vector) -> Scalar:
         """Return ∏ S_j(ω) if the factors see all columns, else raise `KernelError`."""
         _check_all_columns("product", self.columns(omega.shape[0]), omega)
         parts = self._restricted(omega.shape[0])
         return reduce(mul, (factor.spectral_density(omega[dims]) for dims, factor in parts))
-
-    def prior_variance(self) -> Scalar:
-        """Return ∏ k_j(0)."""
-        return reduce(mul, (factor.prior_variance() for factor in self.factors))
 
     def derivative_variance(self, num_dims: int) -> Vector:
         """Return the derivative variances of each factor times the variances of the others."""
@@ -388,10 +399,6 @@ class Product(Combination):
         parts = self._restricted(omega.shape[0])
         masses = (factor.mass(omega[dims], spacing[dims]) for dims, factor in parts)
         return _on_plane(omega, self.columns(omega.shape[0]), reduce(mul, masses))
-
-    def wrapped(self, lag: Vector, period: Vector) -> Scalar:
-        """Return the product of the wrapped factors."""
-        return reduce(mul, (factor.wrapped(lag, period) for factor in self.factors))
 
     def frequencies(self, normals: Vectors, uniforms: Vectors) -> Vectors:
         """Return frequencies whose columns are those of the factors, independent of each other."""
@@ -514,6 +521,11 @@ class Wrapper(Kernel):
     """A kernel made of another one, whose parameters are the first one's."""
 
     kernel: eqx.AbstractVar[Kernel]
+
+    @property
+    def label(self) -> str:
+        """What it is called in reports."""
+        return f"{type(self).__name__} {self.kernel.label}"
 
     def prior_variance(self) -> Scalar:
         """Return v."""

@@ -175,12 +175,12 @@ def on_sphere(kernel: Kernel, dims: Columns, radius: float) -> Kernel:
     """Return a kernel, or each term of a sum, on the sphere; one lengthscale becomes several."""
     if isinstance(kernel, Sum):
         return Sum(tuple(on_sphere(term, dims, radius) for term in kernel.terms))
-    own = Sphere(kernel, radius)
-    lengthscale = own.parameters()["lengthscale"]
+    sphere = Sphere(kernel, radius)
+    lengthscale = sphere.parameters()["lengthscale"]
     if lengthscale.ndim == 0 and len(dims) > 2:
         # Kilometres and hours have none in common.
-        own = own.with_parameters(lengthscale=np.full(len(dims) - 1, float(lengthscale)))
-    return OnSphere(own, dims)
+        sphere = sphere.with_parameters(lengthscale=np.full(len(dims) - 1, float(lengthscale)))
+    return OnSphere(sphere, dims)
 
 
 Kernel.place_on_sphere = on_sphere
@@ -188,7 +188,7 @@ Kernel.place_on_sphere = on_sphere
 
 def is_on_sphere(kernel: Kernel) -> bool:
     """Return whether some part of a kernel acts on the sphere."""
-    return any(isinstance(own, Sphere) for own, _ in kernel.primitives())
+    return any(isinstance(part, Sphere) for part, _ in kernel.primitives())
 
 
 class Embedding(NamedTuple):
@@ -210,7 +210,7 @@ class Embedding(NamedTuple):
 
     @classmethod
     def of(cls, kernel: Kernel, num_dims: int) -> Embedding | None:
-        """Return the embedding that a kernel on so many columns needs, if any."""
+        """Return the embedding that a kernel on `num_dims` columns needs, if any."""
         spheres: list[tuple[int, int, float]] = []
         plain: set[int] = set()
         for primitive, dims in kernel.primitives():

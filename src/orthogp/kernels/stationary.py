@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
+from functools import reduce
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import equinox as eqx
@@ -148,7 +149,7 @@ class Radial(Kernel):
     def at_square(self, square: Scalar) -> Scalar:
         """Return the covariance where r² is `square`.
 
-        If it also gives arrays of NumPy for such arrays, (n,), those are used where nothing needs a
+        If it also takes and gives arrays of NumPy, (n,), those are used where nothing needs a
         derivative: they are faster.
         """
 
@@ -294,81 +295,61 @@ def _ratio(numerator: Floats, denominator: Floats) -> Floats:
 
 
 class HalfIntegerMatern(MaternFamily):
-    """A Matérn kernel of fixed half-integer smoothness, with its elementary covariance."""
+    """A Matérn kernel of fixed half-integer smoothness, with its elementary covariance.
+
+    With z = √(2ν) r, k/v and its derivatives in r² are polynomials in z times z^{−p} e^{−z}.
+    """
 
     variance: Parameter = positive("variance")
     lengthscale: Parameter = positive("lengthscale")
 
     nu: ClassVar[float]  # type: ignore[override]
+    #: The coefficients of the polynomial, from z⁰ on, and p: for k/v and two derivatives.
+    profiles: ClassVar[tuple[tuple[tuple[float, ...], int], ...]]
+
+    def at_square(self, square: Scalar) -> Scalar:
+        """Return v times the polynomial times e^{−z}."""
+        z = root(2 * self.nu * square)
+        return self.variance * _polynomial(self.profiles[0][0], z) * functions_for(square).exp(-z)
+
+    def correlations(self, square: Floats, order: int) -> list[Floats]:
+        """Return the polynomials times z^{−p} e^{−z}."""
+        z = np.sqrt(2 * self.nu * square)
+        decay = np.exp(-z)
+        found = []
+        for coefficients, power in self.profiles[: order + 1]:
+            values = _polynomial(coefficients, z) * decay
+            found.append(_ratio(values, z**power) if power else values)
+        return found
+
+
+def _polynomial(coefficients: tuple[float, ...], z: Any) -> Any:
+    """Return Σ_i c_i z^i."""
+    return reduce(lambda value, c: value * z + c, reversed(coefficients))
 
 
 class Matern12(HalfIntegerMatern):
-    """The Matérn-1/2 (exponential) kernel: continuous paths without derivatives."""
+    """The Matérn-1/2 (exponential) kernel, v e^{−z}: continuous paths without derivatives."""
 
     nu = 0.5
     known_as = "matern12"
-
-    def at_square(self, square: Scalar) -> Scalar:
-        """Return v e^{−z}, z = r."""
-        return self.variance * functions_for(square).exp(-root(2 * self.nu * square))
-
-    def correlations(self, square: Floats, order: int) -> list[Floats]:
-        """Return e^{−z}, −e^{−z}/2z and (1 + z) e^{−z}/4z³."""
-        z = np.sqrt(square)
-        decay = np.exp(-z)
-        found = [decay]
-        if order > 0:
-            found.append(_ratio(-0.5 * decay, z))
-        if order > 1:
-            found.append(_ratio(0.25 * (1 + z) * decay, z**3))
-        return found
+    profiles = (((1.0,), 0), ((-1 / 2,), 1), ((1 / 4, 1 / 4), 3))
 
 
 class Matern32(HalfIntegerMatern):
-    """The Matérn-3/2 kernel: paths with one derivative."""
+    """The Matérn-3/2 kernel, v (1 + z) e^{−z}: paths with one derivative."""
 
     nu = 1.5
     known_as = "matern32"
-
-    def at_square(self, square: Scalar) -> Scalar:
-        """Return v (1 + z) e^{−z}, z = √3 r."""
-        z = root(2 * self.nu * square)
-        return self.variance * (1 + z) * functions_for(square).exp(-z)
-
-    def correlations(self, square: Floats, order: int) -> list[Floats]:
-        """Return (1 + z) e^{−z}, −3/2 e^{−z} and 9/4 e^{−z}/z."""
-        z = np.sqrt(3 * square)
-        decay = np.exp(-z)
-        found = [(1 + z) * decay]
-        if order > 0:
-            found.append(-1.5 * decay)
-        if order > 1:
-            found.append(_ratio(2.25 * decay, z))
-        return found
+    profiles = (((1.0, 1.0), 0), ((-3 / 2,), 0), ((9 / 4,), 1))
 
 
 class Matern52(HalfIntegerMatern):
-    """The Matérn-5/2 kernel: paths with two derivatives."""
+    """The Matérn-5/2 kernel, v (1 + z + z²/3) e^{−z}: paths with two derivatives."""
 
     nu = 2.5
     known_as = "matern52"
-
-    def at_square(self, square: Scalar) -> Scalar:
-        """Return v (1 + z + z²/3) e^{−z}, z = √5 r."""
-        z = root(2 * self.nu * square)
-        return self.variance * (1 + z + z**2 / 3) * functions_for(square).exp(-z)
-
-    def correlations(self, square: Floats, order: int) -> list[Floats]:
-        """Return (1 + z + z²/3) e^{−z}, −5/6 (1 + z) e^{−z} and 25/12 e^{−z}."""
-        z = np.sqrt(5 * square)
-        decay = np.exp(-z)
-        first = (1 + z) * decay
-        found = [first + (5 / 3) * square * decay]
-        if order > 0:
-            found.append((-5 / 6) * first)
-        if order > 1:
-            found.append((25 / 12) * decay)
-        return found
+    profiles = (((1.0, 1.0, 1 / 3), 0), ((-5 / 6, -5 / 6), 0), ((25 / 12,), 0))
 
 
 class RationalQuadratic(GaussianMixture):

@@ -11,7 +11,7 @@ The period P of a cyclic or categorical kernel is known and never learned. On th
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
 import jax
@@ -38,7 +38,37 @@ from orthogp.precision import AnyArray
 _NUM_IMAGES = 32
 
 
-class Cyclic(Wrapper):
+class PeriodicKernel(Kernel):
+    """A kernel on one column that has a period by itself."""
+
+    if TYPE_CHECKING:
+        # A field of one subclass and a property of the other.
+        @property
+        def period(self) -> float:
+            """The period."""
+            ...
+
+    def wrapped(self, lag: Vector, period: Vector) -> Scalar:
+        """Return k(τ), whatever the lattice."""
+        return self.k(lag)
+
+    def spectral_density(self, omega: Vector) -> Scalar:
+        """Raise `KernelError`: there are frequencies of multiples of 2π/P only."""
+        raise KernelError(
+            f"A {type(self).__name__.lower()} kernel has no spectral density; use its masses on a "
+            "lattice."
+        )
+
+    def check(self, num_dims: int) -> None:
+        """Raise `KernelError` unless it acts on one column."""
+        if num_dims != 1:
+            raise KernelError(
+                f"{type(self).__name__} acts on one column, got {num_dims}: choose it by .on(0), "
+                "or multiply kernels on different columns."
+            )
+
+
+class Cyclic(PeriodicKernel, Wrapper):
     """A kernel wrapped around a circle, for a column such as the hour of the day.
 
         k(τ) = v Σ_j k₀(τ + jP)/Σ_j k₀(jP)
@@ -64,7 +94,7 @@ class Cyclic(Wrapper):
         if length.ndim:
             raise KernelError(f"The period of Cyclic must be one number, got {period!r}.")
         self.kernel = kernel
-        self.period = float(length)
+        self.period = float(length)  # type: ignore[override]
         self.fixed = kernel.fixed
         lengthscale = kernel.parameters()["lengthscale"]
         # A little more, for lengthscales learned up to the limit.
@@ -85,19 +115,6 @@ class Cyclic(Wrapper):
     def at_square(self, square: Scalar) -> Scalar:
         """Return the covariance where the squared distance around the circle is `square`."""
         return self.k(root(square)[None])
-
-    def wrapped(self, lag: Vector, period: Vector) -> Scalar:
-        """Return k(τ), whatever the lattice."""
-        return self.k(lag)
-
-    def spectral_density(self, omega: Vector) -> Scalar:
-        """Raise `KernelError`: there are frequencies of multiples of 2π/P only."""
-        raise KernelError("A cyclic kernel has no spectral density; use its masses on a lattice.")
-
-    @property
-    def label(self) -> str:
-        """What it is called in reports."""
-        return f"Cyclic {self.kernel.label}"
 
     def derivative_variance(self, num_dims: int) -> Vector:
         """Return −k''(0), infinite where paths have no derivative."""
@@ -121,8 +138,8 @@ class Cyclic(Wrapper):
         return Cyclic(self.kernel.fix(*names), self.period)
 
     def check(self, num_dims: int) -> None:
-        """Raise `KernelError` unless it acts on one column."""
-        _check_one_column(self, num_dims)
+        """Raise `KernelError` unless it acts on one column, and with one lengthscale."""
+        super().check(num_dims)
         self.kernel.check(num_dims)
 
     def __repr__(self) -> str:
@@ -144,7 +161,7 @@ class Cyclic(Wrapper):
         return self.kernel.prior_variance() / self._image_total(jnp.zeros(1))
 
 
-class Categorical(Kernel):
+class Categorical(PeriodicKernel):
     """Independent values for each of L categories, coded 0, 1, …, L − 1: k = v 1[x = x'].
 
     Parameters
@@ -174,16 +191,6 @@ class Categorical(Kernel):
         around = lag[0] - self.levels * jnp.round(lag[0] / self.levels)
         return jnp.where(jnp.abs(around) < 0.5, self.variance, 0.0)
 
-    def wrapped(self, lag: Vector, period: Vector) -> Scalar:
-        """Return k, whatever the lattice."""
-        return self.k(lag)
-
-    def spectral_density(self, omega: Vector) -> Scalar:
-        """Raise `KernelError`: there are L modes only."""
-        raise KernelError(
-            "A categorical kernel has no spectral density; use its masses on a lattice."
-        )
-
     def derivative_variance(self, num_dims: int) -> Vector:
         """Return infinity: there is nothing between two codes."""
         return jnp.full(num_dims, jnp.inf)
@@ -193,10 +200,6 @@ class Categorical(Kernel):
         t = jnp.abs(jnp.round(omega[0] / spacing[0]))
         share = jnp.where(2 * t < self.levels, 1.0, jnp.where(2 * t == self.levels, 0.5, 0.0))
         return self.variance * share / self.levels
-
-    def check(self, num_dims: int) -> None:
-        """Raise `KernelError` unless it acts on one column."""
-        _check_one_column(self, num_dims)
 
     def __repr__(self) -> str:
         fixed = f", fixed={self.fixed}" if self.fixed else ""
@@ -248,11 +251,6 @@ class Rotated(Wrapper):
         """Return S₀(R ω)."""
         return self.kernel.spectral_density(self._turned(omega))
 
-    @property
-    def label(self) -> str:
-        """What it is called in reports."""
-        return f"Rotated {self.kernel.label}"
-
     def derivative_variance(self, num_dims: int) -> Vector:
         """Return Σ_i R_id² times the derivative variances of k₀."""
         inner = self.kernel.derivative_variance(num_dims)
@@ -299,7 +297,7 @@ class Rotated(Wrapper):
 
 def has_own_period(kernel: Kernel) -> bool:
     """Return whether some part of a kernel has a period by itself."""
-    return any(isinstance(own, Cyclic | Categorical) for own, _ in kernel.primitives())
+    return any(isinstance(part, PeriodicKernel) for part, _ in kernel.primitives())
 
 
 def own_periods(kernel: Kernel, num_dims: int) -> tuple[float | None, ...]:
@@ -311,8 +309,8 @@ def own_periods(kernel: Kernel, num_dims: int) -> tuple[float | None, ...]:
     found: list[set[float | None]] = [set() for _ in range(num_dims)]
     for primitive, dims in kernel.primitives():
         for d in range(num_dims) if dims is None else dims:
-            cyclic = isinstance(primitive, Cyclic | Categorical)
-            found[d].add(primitive.period if cyclic else None)
+            periodic = isinstance(primitive, PeriodicKernel)
+            found[d].add(primitive.period if periodic else None)
     if any(len(periods) > 1 for periods in found):
         raise KernelError(
             f"Within one product a column has one period, or none, got {kernel!r}: write the sum "
@@ -326,14 +324,6 @@ def categorical_columns(kernel: Kernel, num_dims: int) -> Iterator[tuple[int, in
     for primitive, dims in kernel.primitives():
         if isinstance(primitive, Categorical):
             yield from ((d, primitive.levels) for d in (range(num_dims) if dims is None else dims))
-
-
-def _check_one_column(kernel: Kernel, num_dims: int) -> None:
-    if num_dims != 1:
-        raise KernelError(
-            f"{type(kernel).__name__} acts on one column, got {num_dims}: choose it by .on(0), or "
-            "multiply kernels on different columns."
-        )
 
 
 def _within_half_a_turn(angle: NDArray[np.float64]) -> NDArray[np.float64]:

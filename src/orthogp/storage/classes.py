@@ -21,8 +21,8 @@ from orthogp.engines import Trial
 from orthogp.features import Features, MeanPrior, SeriesFeatures, VariationalFourier
 from orthogp.features.additive import AdditiveSeries
 from orthogp.features.harmonic import HarmonicSeries
+from orthogp.features.inducing import PointTwoBlock
 from orthogp.features.random import RandomSeries, RandomWaves
-from orthogp.features.two_block import PointTwoBlock
 from orthogp.features.vff import VariationalFourierSeries
 from orthogp.inference import Certificate, Domain
 from orthogp.kernels import Categorical, Kernel, On, OnSphere, Product, Sum
