@@ -145,6 +145,14 @@ class Features(eqx.Module):
         """Return the (placed) features as series on a lattice, or `None` if they are none."""
         return None
 
+    def free_parameters(self) -> Floats:
+        """Return the parameters to be learned with the kernel, as any real numbers, (q,)."""
+        return np.empty(0)
+
+    def with_free_parameters(self, vector: Float[AnyArray, " q"]) -> Self:
+        """Return a copy with other learned parameters; the inverse of `free_parameters`."""
+        return self
+
 
 class PointFeatures(Features):
     """Features given by φ itself, as a differentiable function."""
@@ -158,14 +166,6 @@ class PointFeatures(Features):
         X = as_rows(X)
         features = self.placed(kernel, X.min(axis=0), X.max(axis=0))
         return np.asarray(_phi(features, kernel, X))
-
-    def free_parameters(self) -> Floats:
-        """Return the parameters to be learned with the kernel, as any real numbers, (q,)."""
-        return np.empty(0)
-
-    def with_free_parameters(self, vector: Float[AnyArray, " q"]) -> Self:
-        """Return a copy with other learned parameters; the inverse of `free_parameters`."""
-        return self
 
 
 @in_double

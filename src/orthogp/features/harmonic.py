@@ -46,6 +46,7 @@ from orthogp.features.base import (
 from orthogp.features.inducing import covariance_matrix
 from orthogp.features.placement import (
     best_margin,
+    centred,
     check_inside,
     correlation_lengths,
     grid_points,
@@ -248,14 +249,7 @@ class Harmonic(BoxFeatures, PointFeatures):  # pyright: ignore[reportIncompatibl
 
         Raises `FeatureError` unless the features' box holds the data's.
         """
-        shape = lower.shape
-        if lattice is not None:
-            centre = lattice.centre
-        elif self.centre is not None:
-            centre = np.broadcast_to(np.asarray(self.centre, dtype=float), shape)
-        else:
-            centre = (lower + upper) / 2
-        reach = np.maximum(np.abs(lower - centre), np.abs(upper - centre))
+        centre, reach = centred(self.centre, lower, upper, lattice)
         period = lattice.period if lattice is not None else self.wanted_period(kernel, 2 * reach)
         half_width = period / 4
         check_inside(

@@ -287,7 +287,7 @@ class HermiteFunctions(SpectralFeatures):
             return self
         # In double precision outside of JAX's functions.
         length = np.exp(vector) if isinstance(vector, np.ndarray) else jnp.exp(vector)
-        return eqx.tree_at(lambda own: getattr(own, self.length_field), self, length)
+        return eqx.tree_at(lambda features: getattr(features, self.length_field), self, length)
 
 
 class Hermite(HermiteFunctions):
@@ -485,9 +485,9 @@ def r_of_inputs(input_sd: Floats, lengthscale: Floats) -> Floats:
 def as_rbf(kernel: Kernel, num_dims: int) -> RBF | None:
     """Return the RBF kernel that a kernel is on all columns, or `None`."""
     parts = components(kernel, num_dims)
-    dims, own = parts[0]
+    dims, component = parts[0]
     whole = len(parts) == 1 and dims == tuple(range(num_dims))
-    return own if whole and isinstance(own, RBF) else None
+    return component if whole and isinstance(component, RBF) else None
 
 
 def lengthscales(rbf: RBF, num_dims: int) -> Floats:

@@ -402,33 +402,20 @@ class PointTwoBlock(TwoBlock, PointFeatures):  # pyright: ignore[reportIncompati
 
     def phi(self, kernel: Kernel, X: Float[AnyArray, "n d"]) -> Float[AnyArray, "n m"]:
         """Return φ₁ and φ₂ side by side."""
-        at_Z, at_X = (At(x, self._first(kernel, x)) for x in (jnp.asarray(self.second.Z), X))
+        first = cast(PointFeatures, self.first)
+        at_Z, at_X = (At(x, first.phi(kernel, x)) for x in (jnp.asarray(self.second.Z), X))
         rest = residual_features(kernel, at_Z, at_X, _period(self.first))
         return jnp.concatenate([at_X.first, rest], axis=1)
 
     def free_parameters(self) -> Floats:
         """Return the learned parameters of both blocks."""
-        return np.concatenate([self._first_parameters(), self.second.free_parameters()])
+        return np.concatenate([self.first.free_parameters(), self.second.free_parameters()])
 
     def with_free_parameters(self, vector: Float[AnyArray, " q"]) -> Self:
         """Return a copy with other learned parameters; the inverse of `free_parameters`."""
-        first, size = self.first, len(self._first_parameters())
-        if isinstance(first, PointFeatures):
-            first = first.with_free_parameters(vector[:size])
+        size = len(self.first.free_parameters())
+        first = self.first.with_free_parameters(vector[:size])
         return type(self)(first, self.second.with_free_parameters(vector[size:]))
-
-    def _first_parameters(self) -> Floats:
-        return (
-            self.first.free_parameters() if isinstance(self.first, PointFeatures) else np.empty(0)
-        )
-
-    def _first(self, kernel: Kernel, X: Float[AnyArray, "n d"]) -> Float[AnyArray, "n m"]:
-        if isinstance(self.first, PointFeatures):
-            return self.first.phi(kernel, X)
-        assert isinstance(self.first, SeriesFeatures)
-        C = self.first.coefficients(kernel)
-        phases = (X - self.first.lattice.centre) @ self.first.omegas.T
-        return jnp.where(self.first.odd, jnp.sin(phases) @ C.T, jnp.cos(phases) @ C.T)
 
 
 class At(NamedTuple):

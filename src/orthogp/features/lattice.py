@@ -71,6 +71,10 @@ class MeanPrior(NamedTuple):
         return self.offset_variance + self.slope_variance * square
 
 
+#: No mean function.
+NO_MEAN = MeanPrior()
+
+
 class LatticeFeatures(Features):
     """Cosines and sines of one or several components, with the mean function's columns behind.
 
@@ -130,22 +134,20 @@ class LatticeFeatures(Features):
     def masses(self, kernel: Kernel) -> Floats:
         """Return the prior variances of all components' modes, one component after the other."""
         parts = zip(self.parts, self.kernels(kernel), strict=True)
-        return np.concatenate(
-            [lattice_masses(own, part.lattice, part.indices) for part, own in parts]
-        )
+        return np.concatenate([lattice_masses(k, part.lattice, part.indices) for part, k in parts])
 
     def squared_amplitudes(self, masses: Floats) -> Floats:
         """Return the squared coefficient of the constant, each cosine, sine and covariate, (m,)."""
-        own = [masses[part] for part in self.mass_slices]
-        zero = self.mean.offset_variance + sum(part[0] for part in own)
-        waves = [2 * part[1:] for part in own for _ in range(2)]
+        split = [masses[part] for part in self.mass_slices]
+        zero = self.mean.offset_variance + sum(part[0] for part in split)
+        waves = [2 * part[1:] for part in split for _ in range(2)]
         return np.concatenate([[zero], *waves, np.full(self.num_slopes, self.mean.slope_variance)])
 
     def gather(self, per_feature: Floats) -> Floats:
         """Return ∂/∂mass from ∂/∂(squared amplitude): the transpose of `squared_amplitudes`."""
         gradients = []
-        for own in self.slices:
-            cosines, sines = np.split(per_feature[own], 2)
+        for part in self.slices:
+            cosines, sines = np.split(per_feature[part], 2)
             gradients += [per_feature[:1], 2 * (cosines + sines)]
         return np.concatenate(gradients)
 
@@ -187,7 +189,7 @@ class Lattice(LatticeFeatures):
 
     lattice: FrequencyLattice = eqx.field(static=True)
     indices: Indices
-    mean: MeanPrior = MeanPrior()  # type: ignore[override]
+    mean: MeanPrior = NO_MEAN  # type: ignore[override]
 
     def __check_init__(self) -> None:
         if len(self.indices) == 0 or np.any(self.indices[0] != 0):
@@ -199,11 +201,7 @@ class Lattice(LatticeFeatures):
 
     @classmethod
     def select(
-        cls,
-        kernel: Kernel,
-        lattice: FrequencyLattice,
-        num_features: int,
-        mean: MeanPrior = MeanPrior(),  # noqa: B008 (immutable)
+        cls, kernel: Kernel, lattice: FrequencyLattice, num_features: int, mean: MeanPrior = NO_MEAN
     ) -> Lattice:
         """Return the features of the `num_features` largest masses, mode zero among them."""
         indices = lattice.half_indices()
@@ -233,7 +231,7 @@ def residual_mass(kernel: Kernel, masses: Floats) -> float:
 
 
 class AdditiveLattice(LatticeFeatures):
-    """The features of several components, each on a lattice of its own.
+    """The features of several components, each on its lattice.
 
     Kernels are sums of one `On` for each component (`orthogp.kernels.terms.join_terms`).
 
@@ -249,7 +247,7 @@ class AdditiveLattice(LatticeFeatures):
 
     parts: tuple[Lattice, ...]  # type: ignore[override]
     columns: Orders = eqx.field(static=True)  # type: ignore[override]
-    mean: MeanPrior = MeanPrior()  # type: ignore[override]
+    mean: MeanPrior = NO_MEAN  # type: ignore[override]
 
     @classmethod
     def select(
@@ -257,21 +255,21 @@ class AdditiveLattice(LatticeFeatures):
         kernel: Kernel,
         components: Sequence[ComponentLattice],
         num_features: int,
-        mean: MeanPrior = MeanPrior(),  # noqa: B008 (immutable)
+        mean: MeanPrior = NO_MEAN,
     ) -> Self:
         """Return the features of the largest masses among all components' kept modes.
 
         No other set of as many features leaves out less.
         """
         columns = tuple(component.columns for component in components)
+        kernels = component_kernels(kernel, columns)
         masses = [
-            lattice_masses(own, component.lattice, component.indices)[1:]
-            for own, component in zip(component_kernels(kernel, columns), components, strict=True)
+            lattice_masses(k, component.lattice, component.indices)[1:]
+            for k, component in zip(kernels, components, strict=True)
         ]
-        chosen = _largest(masses, num_features)
         parts = tuple(
-            Lattice(component.lattice, component.indices[own])
-            for own, component in zip(chosen, components, strict=True)
+            Lattice(component.lattice, component.indices[chosen])
+            for chosen, component in zip(_largest(masses, num_features), components, strict=True)
         )
         return cls(parts, columns, mean)
 
@@ -296,5 +294,5 @@ def _largest(masses: list[Floats], num_features: int) -> list[Indices]:
     num_pairs = min((num_features - 1) // 2, int(np.count_nonzero(pooled > 0)))
     chosen = np.zeros(len(pooled), dtype=bool)
     chosen[np.argsort(-pooled, kind="stable")[:num_pairs]] = True
-    edges = np.cumsum([len(own) for own in masses])[:-1]
-    return [np.concatenate([[0], np.flatnonzero(own) + 1]) for own in np.split(chosen, edges)]
+    edges = np.cumsum([len(part) for part in masses])[:-1]
+    return [np.concatenate([[0], np.flatnonzero(part) + 1]) for part in np.split(chosen, edges)]

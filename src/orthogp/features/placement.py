@@ -11,13 +11,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy.special import betaln, roots_jacobi
 
 from orthogp.errors import FeatureError
-from orthogp.features.base import Floats, Orders
+from orthogp.features.base import Floats, Orders, per_column
 from orthogp.kernels import Kernel
 from orthogp.precision import AnyArray, in_double
+from orthogp.statistics import FrequencyLattice
 
 # Points per column at which placements are judged, by number of columns.
 _SAMPLES = {1: 129, 2: 11, 3: 6}
@@ -44,6 +45,17 @@ def least(
 def best_margin(error: Callable[[float], float]) -> float:
     """Return the margin between 0 and 40 lengthscales at which an error is least."""
     return least(error, _MARGINS, float(np.sqrt(_MARGINS[2] / _MARGINS[1])), 4)
+
+
+def centred(
+    centre: ArrayLike | None, lower: Floats, upper: Floats, lattice: FrequencyLattice | None
+) -> tuple[Floats, Floats]:
+    """Return the lattice's centre, the one given, or the box's; and how far the box reaches."""
+    if lattice is not None:
+        middle = lattice.centre
+    else:
+        middle = (lower + upper) / 2 if centre is None else per_column(centre, len(lower), "centre")
+    return middle, np.maximum(np.abs(lower - middle), np.abs(upper - middle))
 
 
 def check_inside(lower: Floats, upper: Floats, start: Floats, end: Floats, remedy: str) -> None:

@@ -109,6 +109,12 @@ class SeriesFeatures(Features):
         """Return C, (m, s)."""
         return np.asarray(_coefficients(self, kernel))
 
+    def phi(self, kernel: Kernel, X: Float[AnyArray, "n d"]) -> Float[AnyArray, "n m"]:
+        """Return φ_m(x_n) as JAX arrays."""
+        C = self.coefficients(kernel)
+        phases = (X - self.lattice.centre) @ self.omegas.T
+        return jnp.where(self.odd, jnp.sin(phases) @ C.T, jnp.cos(phases) @ C.T)
+
     def evaluate(self, kernel: Kernel, X: NDArray) -> Floats:
         """Return φ_m(x_n), (n, m)."""
         phases = (as_rows(X) - self.lattice.centre) @ self.omegas.T

@@ -45,6 +45,7 @@ from orthogp.features.base import (
     prior_variance,
 )
 from orthogp.features.placement import (
+    centred,
     correlation_lengths,
     gauss_panels,
     grid_orders,
@@ -288,15 +289,8 @@ class SpectralFeatures(Features):
 
         The dilation is the one that leaves out least prior variance, averaged over the box.
         """
-        num_dims = len(lower)
-        if lattice is not None:
-            centre = lattice.centre
-        elif self.centre is not None:
-            centre = per_column(self.centre, num_dims, "centre")
-        else:
-            centre = (lower + upper) / 2
+        centre, reach = centred(self.centre, lower, upper, lattice)
         features = replace(self, centre=centre)
-        reach = np.maximum(np.abs(lower - centre), np.abs(upper - centre))
         width = np.where(reach > 0, 2 * reach, 1.0)
         length = correlation_lengths(kernel, width)
         if features.orders is None:
@@ -306,7 +300,7 @@ class SpectralFeatures(Features):
             orders = choose(self.num_features, width / length, most)
             features = replace(features, num_features=len(orders), orders=orders)
         if self.dilation is not None:
-            given = features.dilated(per_column(self.dilation, num_dims, "dilation"))
+            given = features.dilated(per_column(self.dilation, len(lower), "dilation"))
             return given._within(lattice)._fit_on(lattice)
         counts = np.max(np.array(features.orders), axis=0) + 1
         guess = self.guess(counts, width, length)

@@ -194,10 +194,10 @@ class VariationalFourier(PointFeatures):
         middle = (self.lower + self.upper) / 2
         phases = 2 * jnp.pi * (X - middle) / period
         Phi = jnp.ones((len(X), len(orders)))
-        for d, own in enumerate(_matern_factors(kernel, X.shape[1])):
+        for d, factor in enumerate(_matern_factors(kernel, X.shape[1])):
             cosines, sines = _orders_to_counts(orders[:, d])
             table = whitened(
-                own,
+                factor,
                 2 * jnp.pi / period[d],
                 jnp.cos(phases[:, d, None] * np.arange(cosines)),
                 jnp.sin(phases[:, d, None] * np.arange(1, sines + 1)),
@@ -246,11 +246,11 @@ class VariationalFourier(PointFeatures):
             return np.broadcast_to(self.upper - self.lower, (num_dims,)).astype(float)
         width = np.where(width > 0, width, 1.0)
         orders = self._with_orders(kernel, width)._chosen_orders()
-        # The variance explained is a product over the columns: each has its own best window.
+        # The variance explained is a product over the columns: each has a best window.
         return np.array(
             [
-                _best_window(own, int(orders[:, d].max()) + 1, float(width[d]))
-                for d, own in enumerate(_matern_factors(kernel, num_dims))
+                _best_window(factor, int(orders[:, d].max()) + 1, float(width[d]))
+                for d, factor in enumerate(_matern_factors(kernel, num_dims))
             ]
         )
 
@@ -297,10 +297,11 @@ class VariationalFourierSeries(SeriesFeatures):
         """Return the whitened coefficients of cosines and sines."""
         orders = np.array(self.orders)
         tables = []
-        for d, own in enumerate(_matern_factors(kernel, orders.shape[1])):
+        for d, factor in enumerate(_matern_factors(kernel, orders.shape[1])):
             cosines, sines = _orders_to_counts(orders[:, d])
             spacing = jnp.asarray(self.lattice.spacing[d])
-            tables.append(whitened(own, spacing, jnp.eye(cosines), jnp.eye(cosines, sines, k=-1)).T)
+            waves = jnp.eye(cosines), jnp.eye(cosines, sines, k=-1)
+            tables.append(whitened(factor, spacing, *waves).T)
         return product_series(tables, orders)
 
 
@@ -317,12 +318,12 @@ def _matern_factors(kernel: Kernel, num_dims: int) -> list[HalfIntegerMatern]:
     whole = parts[0][1] if len(parts) == 1 and len(parts[0][0]) == num_dims else kernel
     factors = whole.factors if isinstance(whole, Product) else (whole,)
     for factor in factors:
-        dims, own = (factor.dims, factor.kernel) if isinstance(factor, On) else ((0,), factor)
-        if len(dims) == 1 and isinstance(own, HalfIntegerMatern):
-            found[dims[0]] = own
+        dims, inner = (factor.dims, factor.kernel) if isinstance(factor, On) else ((0,), factor)
+        if len(dims) == 1 and isinstance(inner, HalfIntegerMatern):
+            found[dims[0]] = inner
     if len(found) != num_dims or len(factors) != num_dims:
         names = " * ".join(
-            type(own.kernel if isinstance(own, On) else own).__name__ for own in factors
+            type(part.kernel if isinstance(part, On) else part).__name__ for part in factors
         )
         raise FeatureError(
             "VariationalFourier takes Matern12, Matern32 or Matern52 on one column, or a product "

@@ -517,31 +517,6 @@ class On(OnColumns):
         return f"{_parenthesised(self.kernel)}.on({', '.join(map(str, self.dims))})"
 
 
-class Wrapper(Kernel):
-    """A kernel made of another one, whose parameters are the first one's."""
-
-    kernel: eqx.AbstractVar[Kernel]
-
-    @property
-    def label(self) -> str:
-        """What it is called in reports."""
-        return f"{type(self).__name__} {self.kernel.label}"
-
-    def prior_variance(self) -> Scalar:
-        """Return v."""
-        return self.kernel.prior_variance()
-
-    def parameters(self) -> dict[str, Float[AnyArray, "..."]]:
-        """Return the parameters of the kernel inside."""
-        return self.kernel.parameters()
-
-    def with_parameters(self, **parameters: Any) -> Self:
-        """Return a copy with some parameters of the kernel inside replaced."""
-        # Not through the constructor: tracers pass, and searches may try what a user may not.
-        changed = self.kernel.with_parameters(**parameters)
-        return eqx.tree_at(lambda outer: outer.kernel, self, changed)
-
-
 def product(left: Kernel, right: Kernel) -> Product:
     """Return the product of two kernels, with one variance to learn."""
     checked = Product((*_flat(left), *_flat(right)))

@@ -36,9 +36,9 @@ from orthogp.kernels.base import (
     Scalar,
     Sum,
     Vector,
-    Wrapper,
 )
 from orthogp.kernels.stationary import Floats, Radial, scaled_square
+from orthogp.kernels.transformed import Wrapper
 
 # The coordinates of a point of the sphere.
 _SPACE = 3
@@ -76,7 +76,7 @@ class Sphere(Wrapper, Radial):
         return self.kernel.at_square(square)
 
     def correlations(self, square: Floats, order: int) -> list[Floats] | None:
-        """Return what k₀ returns."""
+        """Return k₀/v and its derivatives in r²."""
         return self.kernel.correlations(square, order)
 
     def k(self, lag: Vector) -> Scalar:
@@ -151,7 +151,7 @@ class OnSphere(OnColumns):
         self.kernel.check(_SPACE + len(self.dims) - 2)
 
     def k(self, lag: Vector) -> Scalar:
-        """Raise `KernelError`: differences of degrees do not tell the covariance."""
+        """Raise `KernelError`: differences of degrees do not determine the covariance."""
         raise KernelError(
             "A kernel on the sphere is no function of differences of longitude and latitude: use "
             'GPRegressor with solver="auto".'
@@ -178,7 +178,7 @@ def on_sphere(kernel: Kernel, dims: Columns, radius: float) -> Kernel:
     sphere = Sphere(kernel, radius)
     lengthscale = sphere.parameters()["lengthscale"]
     if lengthscale.ndim == 0 and len(dims) > 2:
-        # Kilometres and hours have none in common.
+        # Kilometres and hours have no lengthscale in common.
         sphere = sphere.with_parameters(lengthscale=np.full(len(dims) - 1, float(lengthscale)))
     return OnSphere(sphere, dims)
 

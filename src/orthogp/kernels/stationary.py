@@ -278,7 +278,7 @@ class Matern(MaternFamily):
         return self.variance * jnp.sum(weights * jnp.exp(-0.5 * self.nu * square / g))
 
 
-# No method: Equinox makes an object for each call of one.
+# A function, because Equinox makes an object for each call of a method.
 def root(square: Scalar) -> Scalar:
     """Return the square root, with a derivative of zero at zero."""
     if isinstance(square, np.ndarray):

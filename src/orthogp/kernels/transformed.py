@@ -11,7 +11,7 @@ The period P of a cyclic or categorical kernel is known and never learned. On th
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import equinox as eqx
 import jax
@@ -21,7 +21,7 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 
 from orthogp.errors import KernelError, check_positive
-from orthogp.kernels.base import Kernel, Scalar, Vector, Wrapper
+from orthogp.kernels.base import Kernel, Scalar, Vector
 from orthogp.kernels.stationary import (
     MANY_IMAGES,
     RBF,
@@ -36,6 +36,31 @@ from orthogp.precision import AnyArray
 # The images on each side of a cyclic kernel: for lengthscales up to the period, e^{−32} of the
 # exponential kernel remains.
 _NUM_IMAGES = 32
+
+
+class Wrapper(Kernel):
+    """A kernel made of another one, whose parameters are the first one's."""
+
+    kernel: eqx.AbstractVar[Kernel]
+
+    @property
+    def label(self) -> str:
+        """What it is called in reports."""
+        return f"{type(self).__name__} {self.kernel.label}"
+
+    def prior_variance(self) -> Scalar:
+        """Return v."""
+        return self.kernel.prior_variance()
+
+    def parameters(self) -> dict[str, Float[AnyArray, "..."]]:
+        """Return the parameters of the kernel inside."""
+        return self.kernel.parameters()
+
+    def with_parameters(self, **parameters: Any) -> Self:
+        """Return a copy with some parameters of the kernel inside replaced."""
+        # Not through the constructor: tracers pass, and searches may try what a user may not.
+        changed = self.kernel.with_parameters(**parameters)
+        return eqx.tree_at(lambda outer: outer.kernel, self, changed)
 
 
 class PeriodicKernel(Kernel):
