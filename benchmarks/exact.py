@@ -32,7 +32,7 @@ from orthogp.features import MeanPrior
 from orthogp.inference import Domain
 from orthogp.inference.threads import BlasThreads
 from orthogp.kernels import Kernel
-from orthogp.kernels.convert import KERNEL_NAMES
+from orthogp.kernels.terms import KERNEL_NAMES
 from orthogp.learning.problem import FitSettings
 from orthogp.rows import Rows
 

@@ -21,7 +21,7 @@ import numpy as np  # noqa: E402
 
 from orthogp import GPRegressor  # noqa: E402
 from orthogp.features import InducingPoints, VariationalFourier  # noqa: E402
-from orthogp.features.hermite import hermite_rbf_features  # noqa: E402
+from orthogp.features.hermite import Hermite, traced_members  # noqa: E402
 from orthogp.kernels import RBF, Matern32  # noqa: E402
 
 
@@ -50,7 +50,7 @@ def hermite_against_inducing_points(num_rows: int = 100_000, count: int = 128) -
         @jax.jit
         def hermite(parameters, x, weights):
             def contracted(p):
-                Phi = hermite_rbf_features(p[0], p[1], p[2], x[:, 0], count)
+                Phi = traced_members(Hermite.terms(p[0], p[1], p[2], x[:, 0]), count)
                 return jnp.sum(weights * Phi), Phi
 
             return jax.value_and_grad(contracted, has_aux=True)(parameters)

@@ -12,7 +12,6 @@
 # are orthonormal, since ∫ cos(πm g) cos(πm' g) g' du = ∫₋₁¹ cos(πmv) cos(πm'v) dv.
 
 # %%
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -27,6 +26,7 @@ class Bell(SpectralFeatures):
     """Cosines and sines of erf u: a band of frequencies that fades out like a Gaussian."""
 
     scale: Any = None  # the dilation c, ψ(ω) = √c ψ(cω); None until it is chosen
+    dilation_field = "scale"
     compact = False  # the members decay, but do not end at `reach`
 
     def basis(self, u, count):
@@ -44,13 +44,6 @@ class Bell(SpectralFeatures):
     def reach(self, count):
         """Return the frequency beyond which all members are below rounding."""
         return 8.6
-
-    @property
-    def dilation(self):
-        return self.scale
-
-    def dilated(self, dilation):
-        return replace(self, scale=dilation)
 
 
 # %% [markdown]

@@ -12,16 +12,16 @@ from orthogp.exact.row_starts import starts_for_rows
 from orthogp.features import EXACT, Features, resolve_features, takes_any_columns
 from orthogp.inference import Domain
 from orthogp.kernels import Kernel
-from orthogp.kernels.convert import KernelChoice
-from orthogp.kernels.cyclic import categorical_columns
 from orthogp.kernels.sphere import Embedding, is_on_sphere, latitudes
 from orthogp.kernels.terms import (
     ADDITIVE_PREFIX,
+    KernelChoice,
     is_additive,
     join_terms,
     resolve_additive,
     split_terms,
 )
+from orthogp.kernels.transformed import categorical_columns
 from orthogp.learning.problem import Start
 from orthogp.learning.sketches import AdditiveSketch, Sketch
 from orthogp.learning.starts import additive_starts, starts_for_kernel, starts_for_name

@@ -16,8 +16,8 @@ from orthogp.errors import FitWarning, InputError, KernelError, check_finite
 from orthogp.features import resolve_features
 from orthogp.inference import Domain
 from orthogp.kernels import Kernel
-from orthogp.kernels.cyclic import has_own_period
 from orthogp.kernels.sphere import is_on_sphere
+from orthogp.kernels.transformed import has_own_period
 from orthogp.rows import Rows
 from orthogp.statistics.lattice import MAX_DIMS
 

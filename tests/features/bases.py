@@ -19,11 +19,9 @@ from scipy.special import (
     gamma,
 )
 
-from orthogp.features.box import Box
-from orthogp.features.polynomial import Polynomial
+from orthogp.features.bands import Box, Polynomial, Trig
 from orthogp.features.series import MassSeries
 from orthogp.features.spectral import SpectralFeatures
-from orthogp.features.trig import Trig
 from tests.oracles import Array
 
 #: The member of some order at u, for |u| = 1 − rest where the basis ends at 1.

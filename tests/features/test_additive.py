@@ -5,9 +5,7 @@ import pytest
 
 from orthogp.errors import FeatureError
 from orthogp.features.additive import Additive, AdditiveSeries
-from orthogp.features.box import Box
-from orthogp.features.polynomial import Polynomial
-from orthogp.features.trig import Trig
+from orthogp.features.bands import Box, Polynomial, Trig
 from orthogp.inference.moments import moments_from_rows
 from orthogp.kernels import RBF, Kernel, Matern12, Matern32, components
 from orthogp.statistics import FrequencyLattice

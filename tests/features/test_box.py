@@ -5,7 +5,7 @@ import pytest
 
 from orthogp.errors import FeatureError
 from orthogp.features import Lattice
-from orthogp.features.box import Box
+from orthogp.features.bands import Box
 from orthogp.kernels import RBF, Kernel, Matern32
 from orthogp.statistics import FrequencyLattice
 from tests.problems import densities

@@ -9,8 +9,7 @@ import pytest
 from scipy.special import eval_hermite
 
 from orthogp.errors import FeatureError
-from orthogp.features.eigenfunction import Eigenfunction
-from orthogp.features.hermite import Hermite
+from orthogp.features.hermite import Eigenfunction, Hermite
 from orthogp.kernels import RBF, Kernel, Matern32
 from tests import oracles
 from tests.oracles import Array

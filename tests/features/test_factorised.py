@@ -22,7 +22,7 @@ import pytest
 from scipy.optimize import minimize
 
 from orthogp.features import Features, Trig
-from orthogp.features.eigenfunction import Eigenfunction
+from orthogp.features.hermite import Eigenfunction
 from orthogp.inference.bounds import titsias_bound
 from orthogp.inference.moments import moments_from_rows
 from orthogp.kernels import RBF

@@ -2,6 +2,7 @@
 
 import math
 from functools import partial
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -13,7 +14,7 @@ from scipy.integrate import quad
 from scipy.special import eval_hermite
 
 from orthogp.errors import FeatureError
-from orthogp.features.hermite import MOST_MEMBERS, Hermite, Terms, hermite_rbf_features, members
+from orthogp.features.hermite import MOST_MEMBERS, Hermite, Terms, members, traced_members
 from orthogp.features.spectral import SpectralFeatures
 from orthogp.kernels import RBF, Kernel, Matern32
 from orthogp.statistics import FrequencyLattice
@@ -34,6 +35,11 @@ def hermite(count: int, r: float) -> Hermite:
     """Features of one column around zero, with nothing left open."""
     # As if `placed` had chosen r, so that every r > 0 is taken.
     return Hermite(count, np.array([r]), centre=np.zeros(1), orders=orders(count), chosen=True)
+
+
+def features(variance: Any, lengthscale: Any, r: Any, x: Any, count: int) -> jax.Array:
+    """The first Hermite features of an RBF kernel in one column."""
+    return traced_members(Hermite.terms(variance, lengthscale, r, jnp.asarray(x)), count)
 
 
 def textbook_psi(omega: float, m: int, r: float) -> float:
@@ -389,7 +395,7 @@ def test_gradient_is_the_difference_quotient(count: int, double: None) -> None:
     @jax.jit
     def total(parameters: Array) -> jax.Array:
         variance, lengthscale, r = parameters
-        return jnp.sum(weights * hermite_rbf_features(variance, lengthscale, r, x, count))
+        return jnp.sum(weights * features(variance, lengthscale, r, x, count))
 
     gradient = jax.jit(jax.grad(total))
     for r in RADII.values():
@@ -404,7 +410,7 @@ def test_gradient_in_the_inputs_is_the_difference_quotient(double: None) -> None
 
     @jax.jit
     def total(points: Array) -> jax.Array:
-        return jnp.sum(weights * hermite_rbf_features(1.7, LENGTHSCALE, 0.6, points, 12))
+        return jnp.sum(weights * features(1.7, LENGTHSCALE, 0.6, points, 12))
 
     slope = oracles.fourth_order_difference(total, x, 1e-4)
     np.testing.assert_allclose(jax.grad(total)(jnp.asarray(x)), slope, rtol=1e-8, atol=1e-8)
@@ -413,7 +419,7 @@ def test_gradient_in_the_inputs_is_the_difference_quotient(double: None) -> None
 def test_gradient_is_finite_where_features_vanish(double: None) -> None:
     @jax.jit
     def total(lengthscale: jax.Array) -> jax.Array:
-        return jnp.sum(hermite_rbf_features(1.0, lengthscale, 0.6, np.array([1e3, 0.1]), 12))
+        return jnp.sum(features(1.0, lengthscale, 0.6, np.array([1e3, 0.1]), 12))
 
     assert np.isfinite(jax.grad(total)(jnp.asarray(0.5)))
 

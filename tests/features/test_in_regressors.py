@@ -22,7 +22,9 @@ from orthogp.features import (
     Trig,
     TwoBlock,
     VariationalFourier,
+    resolve_features,
 )
+from orthogp.features.base import FAMILIES
 from orthogp.kernels import RBF, Kernel, Matern32
 from tests.problems import make_lattice
 
@@ -329,3 +331,12 @@ def test_no_features_are_refused(make) -> None:
 def test_exact_refuses_many_rows() -> None:
     with pytest.raises(InputError, match="takes up to 5000 rows"):
         GPRegressor(features="exact").fit(np.arange(5001.0)[:, None], np.arange(5001.0))
+
+
+def test_a_family_is_known_by_the_names_in_its_class() -> None:
+    class Named(Trig):
+        known_as = ("named-in-a-test",)
+
+    assert type(resolve_features("named-in-a-test", 9, 1)) is Named
+    assert type(resolve_features("trig", 9, 1)) is Trig
+    del FAMILIES["named-in-a-test"]

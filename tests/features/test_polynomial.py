@@ -15,8 +15,8 @@ from scipy.special import (
 )
 
 from orthogp.errors import FeatureError
+from orthogp.features.bands import Polynomial
 from orthogp.features.placement import gauss_panels
-from orthogp.features.polynomial import Polynomial
 from orthogp.kernels import RBF, Kernel, Matern32
 from orthogp.statistics import FrequencyLattice
 from tests.oracles import Array

@@ -12,9 +12,8 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 
 from orthogp.errors import FeatureError
-from orthogp.features.polynomial import Polynomial
+from orthogp.features.bands import Polynomial, Trig
 from orthogp.features.spectral import SpectralFeatures
-from orthogp.features.trig import Trig
 from orthogp.inference.moments import moments_from_rows
 from orthogp.kernels import RBF, Kernel, Matern32
 from orthogp.statistics import FrequencyLattice

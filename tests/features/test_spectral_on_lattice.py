@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 from orthogp.errors import FeatureError
-from orthogp.features.polynomial import Polynomial
+from orthogp.features.bands import Polynomial, Trig
 from orthogp.features.spectral import SpectralFeatures
-from orthogp.features.trig import Trig
 from orthogp.kernels import RBF, Matern32
 from orthogp.statistics import FrequencyLattice
 from tests.features.bases import BASES, BY_NAME, Basis, label, weights_at_all_nodes

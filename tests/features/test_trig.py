@@ -6,7 +6,7 @@ from scipy.integrate import quad
 
 from orthogp.errors import FeatureError
 from orthogp.features import Lattice
-from orthogp.features.trig import Trig
+from orthogp.features.bands import Trig
 from orthogp.kernels import RBF, Kernel, Matern32
 from orthogp.statistics import FrequencyLattice
 

@@ -10,11 +10,10 @@ import pytest
 
 from orthogp.errors import FeatureError
 from orthogp.features.additive import Additive
+from orthogp.features.bands import Trig
 from orthogp.features.base import Features, PointFeatures
-from orthogp.features.inducing import JITTER, InducingPoints
+from orthogp.features.inducing import JITTER, InducingPoints, PointTwoBlock, TwoBlock
 from orthogp.features.lattice import Lattice, MeanPrior
-from orthogp.features.trig import Trig
-from orthogp.features.two_block import PointTwoBlock, TwoBlock
 from orthogp.inference.bounds import titsias_bound
 from orthogp.inference.moments import moments_from_rows
 from orthogp.kernels import RBF, Kernel, Matern32

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from orthogp.features import Trig
-from orthogp.features.additive import is_wrapped
 from orthogp.inference import Domain
 from orthogp.inference.bounds import factorise, titsias_bound, upper_bound
 from orthogp.inference.family_posterior import FamilyPosterior
@@ -61,7 +60,7 @@ def prior_gram(posterior: FamilyPosterior, A, B):
     features = posterior.features
     if not features.projects:
         K = features.evaluate(posterior.kernel, A) @ features.evaluate(posterior.kernel, B).T
-    elif is_wrapped(features):
+    elif features.wrapped:
         K = wrapped_gram(posterior.kernel, A, B, features.lattice.period)
     else:
         K = covariances(posterior.kernel, A[:, None, :] - B[None, :, :])
@@ -123,7 +122,7 @@ def test_bounds_enclose_the_exact_log_marginal_likelihood(
     assert titsias_bound(moments, NOISE, chol).total <= exact + 1e-6
     loose = upper_bound(moments, NOISE, None, chol).total
     assert exact <= loose + 1e-6
-    if is_wrapped(posterior.features):
+    if posterior.features.wrapped:
         sharp = sharp_series_bound(
             posterior.features,
             posterior.kernel,

@@ -139,3 +139,15 @@ def test_anything_else_is_refused(kernel: object) -> None:
 def test_kernel_objects_pass_unchanged() -> None:
     kernel = RBF() + Matern12()
     assert resolve_kernel(kernel).kernel is kernel
+
+
+def test_a_kernel_is_known_by_the_name_in_its_class() -> None:
+    class Named(RBF):
+        known_as = "named-in-a-test"
+
+    class Heir(Named):
+        pass
+
+    assert type(resolve_kernel("named-in-a-test").kernel) is Named
+    assert Heir not in KERNEL_NAMES.values()
+    del KERNEL_NAMES["named-in-a-test"]

@@ -198,7 +198,7 @@ def test_fix_reaches_every_factor_that_has_the_parameter() -> None:
     kernel = Matern(1.2).on(0) * RBF().on(1)
     assert learned(kernel.fix("lengthscale", "nu")) == [(0, "variance")]
     assert learned(kernel.fix()) == []
-    with pytest.raises(KernelError, match="No factor of the product has a parameter 'period'"):
+    with pytest.raises(KernelError, match="No kernel of the product has a parameter 'period'"):
         kernel.fix("period")
 
 

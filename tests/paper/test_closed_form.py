@@ -7,9 +7,8 @@ import pytest
 from scipy.optimize import minimize
 
 from orthogp.errors import InputError
-from orthogp.features.inducing import InducingPoints
-from orthogp.features.trig import Trig
-from orthogp.features.two_block import TwoBlock
+from orthogp.features.bands import Trig
+from orthogp.features.inducing import InducingPoints, TwoBlock
 from orthogp.inference.bounds import titsias_bound
 from orthogp.inference.moments import Moments, moments_from_rows
 from orthogp.kernels import RBF

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from jax import enable_x64
 
-from orthogp.features.eigenfunction import Eigenfunction
-from orthogp.features.trig import Trig
+from orthogp.features.bands import Trig
+from orthogp.features.hermite import Eigenfunction
 from orthogp.paper.closed_form import Approximation
 from orthogp.paper.figure3 import STARTS, learn_pair
 from orthogp.paper.hyperparameters import (

@@ -10,7 +10,7 @@ from matplotlib.image import imread
 from scipy.stats import norm
 
 from orthogp import FeatureError, GPRegressor, InputError
-from orthogp.features.eigenfunction import Eigenfunction
+from orthogp.features.hermite import Eigenfunction
 from orthogp.features.random import RandomFourier
 from orthogp.kernels import Matern32
 from orthogp.report.comparison import MEASURES, Comparison, Result, compare_families

@@ -13,11 +13,9 @@ from jax import lax
 from scipy.special import expit
 
 from orthogp import InputError
-from orthogp.features.box import Box
+from orthogp.features.bands import Box, Polynomial, Trig
 from orthogp.features.hermite import Hermite
-from orthogp.features.polynomial import Polynomial
 from orthogp.features.spectral import SpectralFeatures
-from orthogp.features.trig import Trig
 from orthogp.inference.parameters import unpack
 from orthogp.kernels import RBF, Kernel, Matern32, Matern52
 from orthogp.stochastic import StochasticModel

@@ -9,11 +9,11 @@ import pytest
 
 from orthogp.errors import FeatureError, InputError
 from orthogp.features.additive import Additive
+from orthogp.features.bands import Trig
 from orthogp.features.base import Features
 from orthogp.features.inducing import InducingPoints
 from orthogp.features.lattice import Lattice
 from orthogp.features.series import MassSeries
-from orthogp.features.trig import Trig
 from orthogp.inference.moments import moments_from_rows
 from orthogp.kernels import RBF, Kernel, Matern32
 from orthogp.paper.closed_form import factorised_posterior

@@ -11,7 +11,7 @@ from scipy.special import expit
 from orthogp import InputError
 from orthogp.errors import FitWarning
 from orthogp.features import InducingPoints
-from orthogp.features.trig import Trig
+from orthogp.features.bands import Trig
 from orthogp.kernels import RBF, Matern32
 from orthogp.stochastic import StochasticFit, StochasticModel, TrainingSettings, train_stochastic
 from orthogp.stochastic.training import BatchSource, Progress

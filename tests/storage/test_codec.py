@@ -45,10 +45,9 @@ FAMILIES = {
 
 
 def concrete(package: Any, base: type) -> list[type]:
-    listed = (getattr(package, name) for name in package.__all__)
     return [
         kind
-        for kind in listed
+        for kind in vars(package).values()
         if isinstance(kind, type) and issubclass(kind, base) and not inspect.isabstract(kind)
     ]
 

@@ -14,7 +14,7 @@ from orthogp.inference.definite import within_precision
 from orthogp.inference.parameters import stretched
 from orthogp.inference.threads import BlasThreads
 from orthogp.kernels import Kernel
-from orthogp.kernels.convert import KernelChoice
+from orthogp.kernels.terms import KernelChoice
 from orthogp.learning.dense import Fitter
 from orthogp.learning.problem import FitSettings, Start
 from orthogp.learning.sketches import Sketch

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Self
 
 import equinox as eqx
@@ -11,8 +12,8 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 
 from orthogp.errors import FeatureError
-from orthogp.features.base import Features, as_rows
-from orthogp.features.series import MassSeries, SeriesFeatures
+from orthogp.features.base import Features, Floats, Orders, as_rows
+from orthogp.features.series import SeriesFeatures
 from orthogp.kernels import Kernel, components
 from orthogp.precision import AnyArray
 from orthogp.statistics import FrequencyLattice
@@ -32,7 +33,9 @@ class Additive(Features):
     """
 
     parts: tuple[Features, ...]
-    dims: tuple[tuple[int, ...], ...] = eqx.field(static=True)
+    dims: Orders = eqx.field(static=True)
+
+    by_component = False
 
     @property
     def num_features(self) -> int:
@@ -44,93 +47,66 @@ class Additive(Features):
         """Whether the features of every part are those of its process."""
         return all(part.projects for part in self.parts)
 
-    def evaluate(self, kernel: Kernel, X: NDArray) -> NDArray[np.float64]:
+    def evaluate(self, kernel: Kernel, X: NDArray) -> Floats:
         """Return the features of all parts, (n, m)."""
         X = as_rows(X)
-        kernels = self._kernels(kernel, X.shape[1])
-        return np.concatenate(
-            [
-                part.evaluate(own, X[:, list(dims)])
-                for part, own, dims in zip(self.parts, kernels, self.dims, strict=True)
-            ],
-            axis=1,
-        )
+        pieces = self._pieces(kernel, X.shape[1])
+        return np.concatenate([part.evaluate(k, X[:, dims]) for part, k, dims in pieces], axis=1)
 
     def check(self, kernel: Kernel, num_dims: int) -> None:
-        """Check every part with its own kernel."""
-        for part, own, dims in zip(
-            self.parts, self._kernels(kernel, num_dims), self.dims, strict=True
-        ):
-            part.check(own, len(dims))
+        """Check every part with the kernel of its component."""
+        for part, component, dims in self._pieces(kernel, num_dims):
+            part.check(component, len(dims))
 
     def placed(
-        self,
-        kernel: Kernel,
-        lower: NDArray[np.float64],
-        upper: NDArray[np.float64],
-        lattice: FrequencyLattice | None = None,
+        self, kernel: Kernel, lower: Floats, upper: Floats, lattice: FrequencyLattice | None = None
     ) -> Self:
-        """Return a copy with every part placed on its own columns."""
-        return self._each("placed", kernel, lower, upper, lattice)
-
-    def adjusted(
-        self,
-        kernel: Kernel,
-        lower: NDArray[np.float64],
-        upper: NDArray[np.float64],
-        lattice: FrequencyLattice | None = None,
-    ) -> Self:
-        """Return a copy with every part placed again."""
-        return self._each("adjusted", kernel, lower, upper, lattice)
-
-    def _each(
-        self,
-        method: str,
-        kernel: Kernel,
-        lower: NDArray[np.float64],
-        upper: NDArray[np.float64],
-        lattice: FrequencyLattice | None,
-    ) -> Self:
-        kernels = self._kernels(kernel, len(lower))
-        parts = []
-        for part, own, dims in zip(self.parts, kernels, self.dims, strict=True):
-            columns = list(dims)
-            axes = None if lattice is None else _axes(lattice, dims)
-            parts.append(getattr(part, method)(own, lower[columns], upper[columns], axes))
+        """Return a copy with every part placed on its columns."""
+        parts = [
+            part.placed(component, lower[dims], upper[dims], lattice and along(lattice, dims))
+            for part, component, dims in self._pieces(kernel, len(lower))
+        ]
         return type(self)(tuple(parts), self.dims)
 
-    def wanted_period(
-        self, kernel: Kernel, width: NDArray[np.float64]
-    ) -> NDArray[np.float64] | None:
+    def adjusted(
+        self, kernel: Kernel, lower: Floats, upper: Floats, lattice: FrequencyLattice | None = None
+    ) -> Self:
+        """Return a copy with every part placed again."""
+        parts = [
+            part.adjusted(component, lower[dims], upper[dims], lattice and along(lattice, dims))
+            for part, component, dims in self._pieces(kernel, len(lower))
+        ]
+        return type(self)(tuple(parts), self.dims)
+
+    def wanted_period(self, kernel: Kernel, width: Floats) -> Floats | None:
         """Return the longest period that a part wants along each column, if all want one, (d,)."""
         period = width.copy()
-        kernels = self._kernels(kernel, len(width))
-        for part, own, dims in zip(self.parts, kernels, self.dims, strict=True):
-            columns = list(dims)
-            wanted = part.wanted_period(own, width[columns])
+        for part, component, dims in self._pieces(kernel, len(width)):
+            wanted = part.wanted_period(component, width[dims])
             if wanted is None:
                 return None
-            period[columns] = np.maximum(period[columns], wanted)
+            period[dims] = np.maximum(period[dims], wanted)
         return period
 
     def on(self, lattice: FrequencyLattice) -> AdditiveSeries | None:
-        """Return all parts as series on their planes of the lattice, if they are such."""
-        series = []
-        for part, dims in zip(self.parts, self.dims, strict=True):
-            own = part.on(_axes(lattice, dims))
-            if own is None:
-                return None
-            series.append(own)
-        return AdditiveSeries.join(lattice, tuple(series), self.dims)
+        """Return all parts as series on their planes of the lattice, if all have series."""
+        pairs = zip(self.parts, self.dims, strict=True)
+        series = [part.on(along(lattice, dims)) for part, dims in pairs]
+        found = tuple(part for part in series if part is not None)
+        return AdditiveSeries.join(lattice, found, self.dims) if len(found) == len(series) else None
 
-    def _kernels(self, kernel: Kernel, num_dims: int) -> list[Kernel]:
-        parts = components(kernel, num_dims)
-        if tuple(dims for dims, _ in parts) != self.dims:
+    def _pieces(
+        self, kernel: Kernel, num_dims: int
+    ) -> Iterator[tuple[Features, Kernel, list[int]]]:
+        """Yield each part, the kernel of its component, and its columns."""
+        found = components(kernel, num_dims)
+        if tuple(dims for dims, _ in found) != self.dims:
             raise FeatureError(
                 f"The features are for components on columns {self.dims}, but the kernel has "
-                f"components on {tuple(dims for dims, _ in parts)}."
+                f"components on {tuple(dims for dims, _ in found)}."
             )
-        return [own for _, own in parts]
+        for part, (dims, component) in zip(self.parts, found, strict=True):
+            yield part, component, list(dims)
 
 
 class AdditiveSeries(SeriesFeatures):
@@ -140,24 +116,21 @@ class AdditiveSeries(SeriesFeatures):
     indices: NDArray[np.int64]
     odd: NDArray[np.bool_]
     parts: tuple[SeriesFeatures, ...]
-    dims: tuple[tuple[int, ...], ...] = eqx.field(static=True)
+    dims: Orders = eqx.field(static=True)
     #: Where each part's indices stand among all, and with which sign, for its sines.
     positions: tuple[NDArray[np.int64], ...]
-    signs: tuple[NDArray[np.float64], ...]
+    signs: tuple[Floats, ...]
 
     @classmethod
     def join(
-        cls,
-        lattice: FrequencyLattice,
-        parts: tuple[SeriesFeatures, ...],
-        dims: tuple[tuple[int, ...], ...],
+        cls, lattice: FrequencyLattice, parts: tuple[SeriesFeatures, ...], dims: Orders
     ) -> Self:
         """Return the series of all parts over the union of their indices."""
         half: dict[tuple[int, ...], int] = {(0,) * lattice.num_dims: 0}
         positions, signs = [], []
-        for part, own in zip(parts, dims, strict=True):
+        for part, columns in zip(parts, dims, strict=True):
             embedded = np.zeros((len(part.indices), lattice.num_dims), dtype=np.int64)
-            embedded[:, list(own)] = part.indices
+            embedded[:, list(columns)] = part.indices
             at, sign = [], []
             for index in map(tuple, embedded.tolist()):
                 mirrored = tuple(-t for t in index)
@@ -166,52 +139,44 @@ class AdditiveSeries(SeriesFeatures):
                 sign.append(-1.0 if turned else 1.0)
             positions.append(np.array(at))
             signs.append(np.array(sign))
-        return cls(
-            lattice=lattice,
-            indices=np.array(list(half), dtype=np.int64),
-            odd=np.concatenate([part.odd for part in parts]),
-            parts=parts,
-            dims=dims,
-            positions=tuple(positions),
-            signs=tuple(signs),
-        )
+        indices = np.array(list(half), dtype=np.int64)
+        odd = np.concatenate([part.odd for part in parts])
+        return cls(lattice, indices, odd, parts, dims, tuple(positions), tuple(signs))
 
     @property
     def projects(self) -> bool:  # type: ignore[override]
         """Whether the features of every part are those of its process."""
         return all(part.projects for part in self.parts)
 
+    @property
+    def wrapped(self) -> bool:  # type: ignore[override]
+        """Whether the features of every part are those of a wrapped prior."""
+        return all(part.wrapped for part in self.parts)
+
     def coefficients(self, kernel: Kernel) -> Float[AnyArray, "m s"]:
-        """Return the parts' coefficients, each in its own columns."""
-        kernels = [own for _, own in components(kernel, self.lattice.num_dims)]
+        """Return the parts' coefficients, each in its columns of the table."""
+        kernels = [component for _, component in components(kernel, self.lattice.num_dims)]
         blocks = []
-        for part, own, at, sign in zip(
+        for part, component, at, sign in zip(
             self.parts, kernels, self.positions, self.signs, strict=True
         ):
-            values = part.coefficients(own)
+            values = part.coefficients(component)
             turned = jnp.where(jnp.asarray(part.odd)[:, None], values * sign, values)
             empty = jnp.zeros((values.shape[0], len(self.indices)))
             blocks.append(empty.at[:, at].add(turned))
         return jnp.concatenate(blocks)
 
 
-def _axes(lattice: FrequencyLattice, dims: tuple[int, ...]) -> FrequencyLattice:
+def along(lattice: FrequencyLattice, dims: Sequence[int]) -> FrequencyLattice:
     """Return the lattice along some columns."""
-    own = list(dims)
-    return FrequencyLattice(lattice.spacing[own], lattice.extent[own], lattice.centre[own])
+    at = list(dims)
+    return FrequencyLattice(lattice.spacing[at], lattice.extent[at], lattice.centre[at])
 
 
 def for_kernel(family: Features, kernel: Kernel, num_dims: int) -> Features:
     """Return the family, or for an additive kernel one copy of it for each component."""
     parts = components(kernel, num_dims)
     whole = len(parts) == 1 and parts[0][0] == tuple(range(num_dims))
-    if whole or not family.by_component or isinstance(family, Additive):
+    if whole or not family.by_component:
         return family
     return Additive(tuple(family for _ in parts), tuple(dims for dims, _ in parts))
-
-
-def is_wrapped(features: SeriesFeatures) -> bool:
-    """Return whether the features are those of the wrapped prior, not of the kernel's own."""
-    if isinstance(features, AdditiveSeries):
-        return all(is_wrapped(part) for part in features.parts)
-    return isinstance(features, MassSeries)

@@ -1,16 +1,5 @@
 r"""Harmonic features: eigenfunctions of the Laplacian on a box (Solin and Särkkä).
 
-Where on a grid of frequencies a kernel has most of its variance.
-
-The process that vanishes on the boundary of a box.
-
-It is the stationary process on all of space, reflected with a change of sign at every face. On the
-box with corners c ∓ L, and with P = 4L, its kernel is
-
-    k_Ω(x, x') = Σ_{σ ⊆ columns} (−1)^{|σ|} Σ_{i ∈ Z^D} k(τ_σ + i∘P)
-
-where τ_σ is x − x' in each column, except x + x' − 2(c − L) in those of σ.
-
 On the box with corners c ∓ L, for wave numbers j_d = 1, 2, …,
 
     e_j(x) = ∏_d sin(ω_{j_d} (x_d − c_d + L_d))/√L_d,      ω_{j_d} = π j_d/(2L_d)
@@ -20,14 +9,21 @@ kernel
 
     k_Ω(x, x') = Σ_j (2π)^D S(ω_j) e_j(x) e_j(x')
 
-that is close to k inside of the box, away from its boundary (see `features/harmonic.py`).
+that is close to k inside of the box, away from its boundary. It is the process that vanishes on
+the boundary: the stationary process on all of space, reflected with a change of sign at every face.
+With P = 4L,
+
+    k_Ω(x, x') = Σ_{σ ⊆ columns} (−1)^{|σ|} Σ_{i ∈ Z^D} k(τ_σ + i∘P)
+
+where τ_σ is x − x' in each column, except x + x' − 2(c − L) in those of σ.
 """
 
 from __future__ import annotations
 
 import itertools
+from abc import abstractmethod
 from dataclasses import replace
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import equinox as eqx
 import jax
@@ -39,29 +35,39 @@ from numpy.typing import NDArray
 from orthogp.errors import FeatureError
 from orthogp.features.additive import for_kernel
 from orthogp.features.base import (
+    Features,
+    Floats,
     PointFeatures,
     as_rows,
     check_count,
     check_scale,
     prior_variance,
 )
-from orthogp.features.placement import correlation_lengths, grid_points, sample_box
-from orthogp.features.series import SeriesFeatures, safe_sqrt, spectral_densities
-from orthogp.features.vff import best_margin, check_inside
+from orthogp.features.inducing import covariance_matrix
+from orthogp.features.placement import (
+    best_margin,
+    centred,
+    check_inside,
+    correlation_lengths,
+    grid_points,
+    sample_box,
+)
+from orthogp.features.series import Indices, SeriesFeatures, safe_sqrt, spectral_densities
 from orthogp.kernels import Kernel
 from orthogp.precision import AnyArray, in_double
 from orthogp.statistics import FrequencyLattice
 
-# In inverse correlation lengths: a kernel's frequencies are not sought beyond unless S leads there.
+# The frequency in inverse correlation lengths beyond which modes are sought only if S leads there.
 _HIGHEST = 8.0
+# The largest change of k_Ω, relative to k(0), by doubling the images, at which their sum ends.
+_CONVERGED = 1e-10
+# The most images of the box on each side, by number of columns.
+_MOST_IMAGES = {1: 256, 2: 16, 3: 4}
+# The pairs of rows whose images are summed together.
+_ROWS_PER_BLOCK = 256
 
 
-def largest_modes(
-    kernel: Kernel,
-    half_width: NDArray[np.float64],
-    count: int,
-    most: NDArray[np.int64] | None,
-) -> NDArray[np.int64]:
+def largest_modes(kernel: Kernel, half_width: Floats, count: int, most: Indices | None) -> Indices:
     """Return the wave numbers of the `count` largest spectral densities, in order of the first.
 
     They are looked for in a box of indices that grows until its outer half holds none of them; and,
@@ -94,43 +100,12 @@ def largest_modes(
     return chosen
 
 
-# Images of the box on each side: doubled until k_Ω changes by less than this, relative to k(0).
-_CONVERGED = 1e-10
-_MOST_IMAGES = {1: 256, 2: 16, 3: 4}
-_ROWS_PER_BLOCK = 256
-
-
-def constrained_variance(
-    kernel: Kernel,
-    X: NDArray[np.float64],
-    centre: NDArray[np.float64],
-    half_width: NDArray[np.float64],
-) -> NDArray[np.float64]:
+def constrained_variance(kernel: Kernel, X: Floats, centre: Floats, half_width: Floats) -> Floats:
     """Return k_Ω(x_n, x_n) as a sum over images, (n,)."""
     return _constrained(kernel, np.zeros_like(X), 2 * (X - centre + half_width), 4 * half_width)
 
 
-def constrained_covariance(
-    kernel: Kernel,
-    X: NDArray[np.float64],
-    centre: NDArray[np.float64],
-    half_width: NDArray[np.float64],
-) -> NDArray[np.float64]:
-    """Return k_Ω between all rows of X as a sum over images, (n, n)."""
-    rows, columns = np.tril_indices(len(X))
-    A, B = X[rows], X[columns]
-    values = _constrained(kernel, A - B, A + B - 2 * (centre - half_width), 4 * half_width)
-    result = np.empty((len(X), len(X)))
-    result[rows, columns] = result[columns, rows] = values
-    return result
-
-
-def _constrained(
-    kernel: Kernel,
-    lags: NDArray[np.float64],
-    reflected: NDArray[np.float64],
-    period: NDArray[np.float64],
-) -> NDArray[np.float64]:
+def _constrained(kernel: Kernel, lags: Floats, reflected: Floats, period: Floats) -> Floats:
     """Return k_Ω for pairs with lags x − x' and x + x' − 2(c − L), (n,)."""
     # Modulo the period, so that few images suffice.
     pairs = np.stack([lags, reflected], axis=1)
@@ -153,10 +128,7 @@ def _constrained(
 @in_double
 @eqx.filter_jit
 def _image_sums(
-    kernel: Kernel,
-    pairs: Float[AnyArray, "n 2 d"],
-    period: Float[AnyArray, " d"],
-    num_images: int,
+    kernel: Kernel, pairs: Floats, period: Floats, num_images: int
 ) -> Float[AnyArray, " n"]:
     num_dims = pairs.shape[2]
     shifts = range(-num_images, num_images + 1)
@@ -172,14 +144,58 @@ def _image_sums(
     return jax.lax.map(at, jnp.asarray(pairs))
 
 
-class Harmonic(PointFeatures):
+class BoxFeatures(Features):
+    """Features on a box: of the process that vanishes on its boundary, or in place of the prior."""
+
+    if TYPE_CHECKING:
+        # A field of all subclasses; declared here it would be their first.
+        @property
+        def constrained(self) -> bool:
+            """Whether the process meant is the one with kernel k_Ω."""
+            ...
+
+    @abstractmethod
+    def box(self, kernel: Kernel, X: Floats) -> tuple[Floats, Floats]:
+        """Return the centre and the half widths of the box for the rows of X."""
+
+    @property
+    def projects(self) -> bool:  # type: ignore[override]
+        """Whether the features are those of the process meant: of the constrained one only."""
+        return self.constrained
+
+    @property
+    def stationary(self) -> bool:  # type: ignore[override]
+        """Whether the process meant is stationary: the constrained one is not."""
+        return not self.constrained
+
+    def residual_variance(self, kernel: Kernel, X: NDArray) -> Floats:
+        """Return k_Ω(x_n, x_n) − Σ φ_j(x_n)² if constrained, else zero, (n,)."""
+        X = as_rows(X)
+        if not self.constrained:
+            return np.zeros(len(X))
+        whole = constrained_variance(kernel, X, *self.box(kernel, X))
+        return np.maximum(whole - np.sum(self.evaluate(kernel, X) ** 2, axis=1), 0.0)
+
+    def process_covariance(self, kernel: Kernel, X: NDArray) -> Floats:
+        """Return k_Ω between the rows of X, (n, n)."""
+        X = as_rows(X)
+        centre, half_width = self.box(kernel, X)
+        rows, columns = np.tril_indices(len(X))
+        A, B = X[rows], X[columns]
+        values = _constrained(kernel, A - B, A + B - 2 * (centre - half_width), 4 * half_width)
+        result = np.empty((len(X), len(X)))
+        result[rows, columns] = result[columns, rows] = values
+        return result
+
+
+class Harmonic(BoxFeatures, PointFeatures):  # pyright: ignore[reportIncompatibleVariableOverride]
     r"""Sines on a box, weighted by the spectral density; for every kernel that has one.
 
         φ_j(x) = √((2π)^D S(ω_j)) e_j(x)
 
     These are the features of reduced-rank (Hilbert-space) Gaussian processes (Solin & Särkkä 2014),
-    where the features' own kernel replaces the prior, and of variational harmonic features (Solin &
-    Kok 2019), where the prior is that of the process which vanishes on the box's boundary.
+    where the kernel of the features replaces the prior, and of variational harmonic features
+    (Solin & Kok 2019), where the prior is that of the process that vanishes on the box's boundary.
 
     Parameters
     ----------
@@ -200,19 +216,11 @@ class Harmonic(PointFeatures):
     half_width: Any = eqx.field(
         default=None, converter=lambda value: check_scale(value, "half_width")
     )
-    constrained: bool = eqx.field(default=False, static=True)
+    constrained: bool = eqx.field(default=False, static=True)  # type: ignore[override]
     centre: Any = eqx.field(default=None, kw_only=True)
     orders: Any = eqx.field(default=None, kw_only=True)
 
-    @property
-    def projects(self) -> bool:  # type: ignore[override]
-        """Whether the features are those of the process meant: of the constrained one only."""
-        return self.constrained
-
-    @property
-    def stationary(self) -> bool:  # type: ignore[override]
-        """Whether the process meant is stationary: the constrained one is not."""
-        return not self.constrained
+    known_as = ("harmonic",)
 
     def phi(self, kernel: Kernel, X: Float[AnyArray, "n d"]) -> Float[AnyArray, "n m"]:
         """Return φ_j(x_n)."""
@@ -223,46 +231,25 @@ class Harmonic(PointFeatures):
             Phi = Phi * jnp.sin(angles[:, d, None] * orders[:, d]) / jnp.sqrt(half_width[d])
         return Phi
 
-    def evaluate(self, kernel: Kernel, X: NDArray) -> NDArray[np.float64]:
+    def evaluate(self, kernel: Kernel, X: NDArray) -> Floats:
         """Return φ_j(x_n), (n, m); an open box is chosen for the smallest box around X."""
         X = as_rows(X)
         family = for_kernel(self, kernel, X.shape[1])
         return super().evaluate(kernel, X) if family is self else family.evaluate(kernel, X)
 
-    def residual_variance(self, kernel: Kernel, X: NDArray) -> NDArray[np.float64]:
-        """Return k_Ω(x_n, x_n) − Σ φ_j(x_n)² if constrained, else zero, (n,)."""
-        X = as_rows(X)
-        if not self.constrained:
-            return np.zeros(len(X))
-        placed = self.placed(kernel, X.min(axis=0), X.max(axis=0))
-        left_out = constrained_variance(kernel, X, placed.centre, placed.half_width)
-        return np.maximum(left_out - np.sum(placed.evaluate(kernel, X) ** 2, axis=1), 0.0)
-
-    def process_covariance(self, kernel: Kernel, X: NDArray) -> NDArray[np.float64]:
-        """Return k_Ω between the rows of X, (n, n)."""
-        X = as_rows(X)
-        placed = self.placed(kernel, X.min(axis=0), X.max(axis=0))
-        return constrained_covariance(kernel, X, placed.centre, placed.half_width)
+    def box(self, kernel: Kernel, X: Floats) -> tuple[Floats, Floats]:
+        """Return the centre and the half widths, chosen for the smallest box around X if open."""
+        placed = self.from_rows(kernel, X)
+        return placed.centre, placed.half_width
 
     def placed(
-        self,
-        kernel: Kernel,
-        lower: NDArray[np.float64],
-        upper: NDArray[np.float64],
-        lattice: FrequencyLattice | None = None,
+        self, kernel: Kernel, lower: Floats, upper: Floats, lattice: FrequencyLattice | None = None
     ) -> Self:
         """Return a copy with box and wave numbers chosen; on a lattice, L is a quarter period.
 
         Raises `FeatureError` unless the features' box holds the data's.
         """
-        shape = lower.shape
-        if lattice is not None:
-            centre = lattice.centre
-        elif self.centre is not None:
-            centre = np.broadcast_to(np.asarray(self.centre, dtype=float), shape)
-        else:
-            centre = (lower + upper) / 2
-        reach = np.maximum(np.abs(lower - centre), np.abs(upper - centre))
+        centre, reach = centred(self.centre, lower, upper, lattice)
         period = lattice.period if lattice is not None else self.wanted_period(kernel, 2 * reach)
         half_width = period / 4
         check_inside(
@@ -274,14 +261,14 @@ class Harmonic(PointFeatures):
             orders = largest_modes(kernel, half_width, self.num_features, most)
         return replace(self, half_width=half_width, centre=centre, orders=orders)
 
-    def wanted_period(self, kernel: Kernel, width: NDArray[np.float64]) -> NDArray[np.float64]:
+    def wanted_period(self, kernel: Kernel, width: Floats) -> Floats:
         """Return 4L, (d,)."""
         if self.half_width is not None:
             return 4 * np.broadcast_to(self.half_width, width.shape)
         width = np.where(width > 0, width, 1.0)
         length = correlation_lengths(kernel, width)
         points = sample_box(-width / 2, width / 2)
-        K = np.asarray(_kernel_matrix(kernel, points))
+        K = np.asarray(covariance_matrix(kernel, points, points))
 
         def error(margin: float) -> float:
             half_width = width / 2 + margin * length
@@ -311,36 +298,26 @@ class Harmonic(PointFeatures):
 
     def _chosen(self, num_dims: int) -> tuple[Any, Any]:
         if self.orders is None or self.half_width is None or self.centre is None:
-            raise FeatureError(
-                "Harmonic has open parameters: call placed(kernel, lower, upper) first."
-            )
+            raise self.unplaced()
         return self.orders, self.half_width * np.ones(num_dims)
 
 
-class HarmonicSeries(SeriesFeatures):
+class HarmonicSeries(BoxFeatures, SeriesFeatures):  # pyright: ignore[reportIncompatibleVariableOverride]
     """Harmonic features as series on the lattice whose period is four times L."""
 
     lattice: FrequencyLattice = eqx.field(static=True)
-    indices: NDArray[np.int64]
+    indices: Indices
     odd: NDArray[np.bool_]
-    orders: NDArray[np.int64]
-    weights: NDArray[np.float64]
-    constrained: bool = eqx.field(static=True)
+    orders: Indices
+    weights: Floats
+    constrained: bool = eqx.field(static=True)  # type: ignore[override]
 
-    @property
-    def projects(self) -> bool:  # type: ignore[override]
-        """Whether the features are those of the process meant: of the constrained one only."""
-        return self.constrained
-
-    @property
-    def stationary(self) -> bool:  # type: ignore[override]
-        """Whether the process meant is stationary: the constrained one is not."""
-        return not self.constrained
+    def box(self, kernel: Kernel, X: Floats) -> tuple[Floats, Floats]:
+        """Return the middle of the lattice's box, and a quarter of its period."""
+        return self.lattice.centre, self.lattice.period / 4
 
     @classmethod
-    def from_orders(
-        cls, lattice: FrequencyLattice, orders: NDArray[np.int64], constrained: bool
-    ) -> Self:
+    def from_orders(cls, lattice: FrequencyLattice, orders: Indices, constrained: bool) -> Self:
         r"""Return the series of the features with these wave numbers.
 
         Around the middle of the box a sine is (−1)^{⌊j/2⌋} cos ω_j(x−c) for odd j and the same sign
@@ -359,41 +336,13 @@ class HarmonicSeries(SeriesFeatures):
         for i, sign in enumerate(signs):
             flips = np.prod(np.where(orders % 2 == 0, sign, 1), axis=1)
             weights[features, 1 + i * num_features + features] = common * flips
-        zero = np.zeros((1, num_dims), dtype=np.int64)
-        return cls(
-            lattice=lattice,
-            indices=np.concatenate([zero, indices]),
-            odd=num_odd % 2 == 1,
-            orders=orders,
-            weights=weights,
-            constrained=constrained,
-        )
+        indices = np.concatenate([np.zeros((1, num_dims), dtype=np.int64), indices])
+        return cls(lattice, indices, num_odd % 2 == 1, orders, weights, constrained)
 
     def coefficients(self, kernel: Kernel) -> Float[AnyArray, "m s"]:
         """Return √((2π)^D S(ω_j)) times the weights."""
         omegas = jnp.asarray(self.orders * self.lattice.spacing)
         return _amplitudes(kernel, omegas)[:, None] * self.weights
-
-    def residual_variance(self, kernel: Kernel, X: NDArray) -> NDArray[np.float64]:
-        """Return k_Ω(x_n, x_n) − Σ φ_j(x_n)² if constrained, else zero, (n,)."""
-        X = as_rows(X)
-        if not self.constrained:
-            return np.zeros(len(X))
-        half_width = self.lattice.period / 4
-        left_out = constrained_variance(kernel, X, self.lattice.centre, half_width)
-        return np.maximum(left_out - np.sum(self.evaluate(kernel, X) ** 2, axis=1), 0.0)
-
-    def process_covariance(self, kernel: Kernel, X: NDArray) -> NDArray[np.float64]:
-        """Return k_Ω between the rows of X, (n, n)."""
-        half_width = self.lattice.period / 4
-        return constrained_covariance(kernel, as_rows(X), self.lattice.centre, half_width)
-
-
-@in_double
-@eqx.filter_jit
-def _kernel_matrix(kernel: Kernel, points: Float[AnyArray, "n d"]) -> Float[AnyArray, "n n"]:
-    points = jnp.asarray(points)
-    return jax.lax.map(lambda x: jax.vmap(kernel.k)(x - points), points)
 
 
 def _amplitudes(kernel: Kernel, omegas: Float[AnyArray, "m d"]) -> Float[AnyArray, " m"]:

@@ -1,7 +1,7 @@
-r"""Hermite features: scaled Hermite functions in frequency.
+r"""Hermite functions in frequency: Hermite features, and eigenfunctions of the RBF kernel.
 
-Hermite features, eigenfunctions of the RBF kernel and the Hermite functions themselves are one
-family, with h_m = H_m/√(2^m m!), an amplitude A and a ratio |ρ| ≤ 1:
+Both, and the Hermite functions themselves, are one family with h_m = H_m/√(2^m m!), an amplitude A
+and a ratio |ρ| ≤ 1:
 
     φ_m = A e^{−E} ρ^{m/2} h_m(α/√ρ)
     φ_0 = A e^{−E},      φ_{m+1} = √(2/(m+1)) α φ_m − √(m/(m+1)) ρ φ_{m−1}
@@ -13,8 +13,6 @@ root of ρ, which may be zero or negative. The derivatives are members again,
 
 (the second because ∂/∂ρ = −¼ ∂²/∂α² on the generating function e^{2αt − ρt²}), so that learning
 never differentiates through the recurrence.
-
-Hermite features: Hermite functions in frequency, in closed form for the RBF kernel.
 """
 
 from __future__ import annotations
@@ -33,32 +31,47 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 
 from orthogp.errors import FeatureError
-from orthogp.features.base import as_rows, check_scale, prior_variance
+from orthogp.features.base import Floats, as_rows, check_scale, prior_variance
 from orthogp.features.placement import sample_box, simplex_orders
 from orthogp.features.spectral import SpectralFeatures
 from orthogp.kernels import RBF, Kernel, components
+from orthogp.kernels.base import Scalar
 from orthogp.precision import AnyArray
 from orthogp.statistics import FrequencyLattice
+
+Points = Float[AnyArray, " n"]
 
 #: The most members of one column. Where φ_0 underflows (E > 708) the recurrence gives zeros. There,
 #: by Mehler's formula, φ_m² ≤ A² s^{−m} e^{−2E(1−s)/(1+ρs)}/√(1−s²) for all 0 < s < 1; the best s
 #: says |φ_m| < 1e-30 A for m < 512. From m ≈ 590 on, what is lost would exceed rounding.
 MOST_MEMBERS = 512
 
-# Steps of the recurrence that are compiled together, and rows that fit into the cache together.
-_UNROLL, _ROWS_PER_BLOCK = 8, 1024
+# The steps of the recurrence that are compiled together.
+_UNROLL = 8
+# The rows that fit into the cache together.
+_ROWS_PER_BLOCK = 1024
+# The standard deviation of inputs that fill a box, relative to its width.
+_INPUT_SD = 0.25
+# The factors around it that are tried for RBF kernels, near ones first, before the best is refined.
+_FACTORS = np.array(sorted(np.geomspace(1 / 64, 16.0, 16), key=lambda factor: abs(np.log(factor))))
+# How often the best factor is refined.
+_REFINEMENTS = 7
+# The share of k(0) that no placement needs to explain better.
+_NEGLIGIBLE = 1e-14
+# The lengthscales within which the RBF kernel falls by half.
+_HALF_LIFE = float(np.sqrt(2 * np.log(2)))
 
 
 class Terms(NamedTuple):
     """What the recurrence runs on, for points x_n of one column."""
 
-    amplitude: Float[AnyArray, ""]
-    exponent: Float[AnyArray, " n"]
-    alpha: Float[AnyArray, " n"]
-    rho: Float[AnyArray, ""]
+    amplitude: Scalar
+    exponent: Points
+    alpha: Points
+    rho: Scalar
 
 
-def members(terms: Terms, count: int) -> NDArray[np.float64]:
+def members(terms: Terms, count: int) -> Floats:
     """Return φ_m(x_n) for m < `count`, (n, count)."""
     _check_members(count)
     # The last row stands in for φ_{−1} = 0.
@@ -81,9 +94,7 @@ def _recur(terms: Terms, count: int) -> Float[jax.Array, "n m"]:
     m = np.arange(count)
     first = jnp.asarray(terms.amplitude * jnp.exp(-terms.exponent))
 
-    def step(
-        pair: tuple[jax.Array, jax.Array], factors: tuple[jax.Array, jax.Array]
-    ) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:
+    def step(pair, factors):
         before, last = pair
         forward, back = factors
         return (last, forward * terms.alpha * last - back * terms.rho * before), last
@@ -99,9 +110,7 @@ def _forward(terms: Terms, count: int) -> tuple[jax.Array, tuple[jax.Array, Term
     return Phi, (Phi, terms)
 
 
-def _backward(
-    count: int, residuals: tuple[jax.Array, Terms], cotangent: Float[jax.Array, "n m"]
-) -> tuple[Terms]:
+def _backward(count: int, residuals: tuple[jax.Array, Terms], cotangent: jax.Array) -> tuple[Terms]:
     Phi, terms = residuals
     m = np.arange(count)
     by_alpha = jnp.asarray(np.sqrt(2.0 * m[1:]))
@@ -131,17 +140,6 @@ def _check_members(count: int) -> None:
         )
 
 
-# The standard deviation of inputs that fill a box, relative to its width, and the factors around it
-# that are tried for RBF kernels, near ones first; then refined.
-_INPUT_SD = 0.25
-_FACTORS = np.array(sorted(np.geomspace(1 / 64, 16.0, 16), key=lambda factor: abs(np.log(factor))))
-_REFINEMENTS = 7
-# Shares of k(0) that no placement needs to explain better.
-_NEGLIGIBLE = 1e-14
-# The RBF kernel falls by half within this many lengthscales.
-_HALF_LIFE = float(np.sqrt(2 * np.log(2)))
-
-
 class HermiteFunctions(SpectralFeatures):
     r"""Features whose basis in frequency are Hermite functions, in closed form for RBF kernels.
 
@@ -153,32 +151,25 @@ class HermiteFunctions(SpectralFeatures):
 
     compact: ClassVar[bool] = False
     total_order: ClassVar[bool] = True
+    #: The field that says how long the functions are: r, or the standard deviation of the inputs.
+    length_field: ClassVar[str]
 
     @abstractmethod
-    def for_inputs(self, input_sd: NDArray[np.float64], lengthscale: NDArray[np.float64]) -> Self:
+    def for_inputs(self, input_sd: Floats, lengthscale: Floats) -> Self:
         """Return a copy made for N(centre, input_sd²) inputs and an RBF kernel, both (d,)."""
 
+    @staticmethod
     @abstractmethod
-    def terms(
-        self,
-        column: int,
-        lengthscale: Float[AnyArray, ""],
-        variance: Float[AnyArray, ""],
-        x: Float[AnyArray, " n"],
-    ) -> Terms:
+    def terms(variance: Scalar, lengthscale: Scalar, length: Scalar, x: Points) -> Terms:
         """Return the closed form for an RBF kernel along one column, x relative to the centre."""
 
-    def basis(self, u: NDArray[np.float64], count: int) -> NDArray[np.float64]:
+    def basis(self, u: Floats, count: int) -> Floats:
         """Return the Hermite functions (−1)^{⌊m/2⌋} π^{−1/4} h_m(u) e^{−u²/2}."""
         return _signs(count) * members(_hermite_terms(u), count).T
 
     def traced_basis(self, u: Float[AnyArray, " t"], count: int) -> Float[AnyArray, "m t"]:
         """Return `basis` as a JAX array."""
         return _signs(count) * jnp.transpose(traced_members(_hermite_terms(u), count))
-
-    def is_odd(self, order: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return which members have an odd degree."""
-        return order % 2 == 1
 
     def reach(self, count: int) -> float:
         """Return the |u| beyond which the members' norm is below rounding."""
@@ -196,7 +187,7 @@ class HermiteFunctions(SpectralFeatures):
             )
         return self._closed_form(rbf, jnp.asarray(X), traced_members)
 
-    def _sum_nodes(self, kernel: Kernel, X: NDArray[np.float64], size: int) -> NDArray[np.float64]:
+    def _sum_nodes(self, kernel: Kernel, X: Floats, size: int) -> Floats:
         """Return φ in closed form, or with `size` nodes for each half line, (n, m)."""
         rbf = as_rbf(kernel, X.shape[1])
         if rbf is None:
@@ -204,15 +195,14 @@ class HermiteFunctions(SpectralFeatures):
         return self._closed_form(rbf, X, members)
 
     def _closed_form(self, rbf: RBF, X: Any, evaluate: Callable[[Terms, int], Any]) -> Any:
-        orders = np.array(self.orders)
-        lengthscale = rbf.lengthscale
+        lengthscale, length = rbf.lengthscale, getattr(self, self.length_field)
         Phi = 1.0
-        for d, order in enumerate(orders.T):
-            # The variance belongs to the product: the first column carries it.
+        for d, order in enumerate(np.array(self.orders).T):
             terms = self.terms(
-                d,
-                lengthscale[d] if lengthscale.ndim else lengthscale,
+                # The variance belongs to the product: the first column carries it.
                 rbf.variance if d == 0 else np.ones(()),
+                lengthscale[d] if lengthscale.ndim else lengthscale,
+                length[d] if length.ndim else length,
                 X[:, d] - self.centre[d],
             )
             table = evaluate(terms, int(order.max()) + 1)
@@ -221,11 +211,7 @@ class HermiteFunctions(SpectralFeatures):
         return Phi
 
     def placed(
-        self,
-        kernel: Kernel,
-        lower: NDArray[np.float64],
-        upper: NDArray[np.float64],
-        lattice: FrequencyLattice | None = None,
+        self, kernel: Kernel, lower: Floats, upper: Floats, lattice: FrequencyLattice | None = None
     ) -> Self:
         """Return a copy with centre, products and r chosen for inputs within a box.
 
@@ -246,11 +232,7 @@ class HermiteFunctions(SpectralFeatures):
         return start if self.orders is not None else start._by_eigenvalue(lengthscale, lattice)
 
     def adjusted(
-        self,
-        kernel: Kernel,
-        lower: NDArray[np.float64],
-        upper: NDArray[np.float64],
-        lattice: FrequencyLattice | None = None,
+        self, kernel: Kernel, lower: Floats, upper: Floats, lattice: FrequencyLattice | None = None
     ) -> Self:
         """Return placed features placed again for another kernel, with the same products."""
         rbf = as_rbf(kernel, len(lower))
@@ -259,11 +241,7 @@ class HermiteFunctions(SpectralFeatures):
         return self._best_inputs(rbf, lower, upper, lattice)
 
     def _best_inputs(
-        self,
-        rbf: RBF,
-        lower: NDArray[np.float64],
-        upper: NDArray[np.float64],
-        lattice: FrequencyLattice | None,
+        self, rbf: RBF, lower: Floats, upper: Floats, lattice: FrequencyLattice | None
     ) -> Self:
         """Return the copy for the Gaussian inputs that leave out least over a box."""
         lengthscale = lengthscales(rbf, len(lower))
@@ -287,9 +265,7 @@ class HermiteFunctions(SpectralFeatures):
             step = np.sqrt(step)
         return at(best)
 
-    def _by_eigenvalue(
-        self, lengthscale: NDArray[np.float64], lattice: FrequencyLattice | None
-    ) -> Self:
+    def _by_eigenvalue(self, lengthscale: Floats, lattice: FrequencyLattice | None) -> Self:
         """Return a copy with the products of the largest ∏_d |ρ_d|^{m_d}, ρ = q/p."""
         # −log |ρ| = 2 artanh(min(t, 1/t)), t = ℓ²/(2r²); at t = 1 all orders but the first vanish.
         t = np.asarray(self.dilation) ** 2 * lengthscale**2 / 2
@@ -297,6 +273,21 @@ class HermiteFunctions(SpectralFeatures):
         most = np.inf if lattice is None else 2 * lattice.extent + 1
         orders = simplex_orders(self.num_features, 1 / decay, most)
         return replace(self, num_features=len(orders), orders=orders)
+
+    # ------------------------------------------------------------------ learning the length
+
+    def free_parameters(self) -> Floats:
+        """Return the logarithm of the length if it is learned with the kernel, (d,) or (0,)."""
+        length = getattr(self, self.length_field)
+        return np.log(np.atleast_1d(length)) if self.learn else np.empty(0)
+
+    def with_free_parameters(self, vector: Float[AnyArray, " q"]) -> Self:
+        """Return a copy with another length; the inverse of `free_parameters`."""
+        if not self.learn:
+            return self
+        # In double precision outside of JAX's functions.
+        length = np.exp(vector) if isinstance(vector, np.ndarray) else jnp.exp(vector)
+        return eqx.tree_at(lambda features: getattr(features, self.length_field), self, length)
 
 
 class Hermite(HermiteFunctions):
@@ -322,22 +313,23 @@ class Hermite(HermiteFunctions):
 
     r: Any = eqx.field(default=None, converter=lambda value: check_scale(value, "r"))
 
+    known_as = ("hermite",)
+    length_field = "r"
+
     @property
-    def dilation(self) -> NDArray[np.float64] | None:
+    def dilation(self) -> Floats | None:
         """1/r."""
         return None if self.r is None else 1 / self.r
 
-    def dilated(self, dilation: NDArray[np.float64]) -> Self:
+    def dilated(self, dilation: Floats) -> Self:
         """Return a copy with another r."""
         return replace(self, r=1 / dilation)
 
-    def guess(
-        self, counts: NDArray[np.int64], width: NDArray[np.float64], length: NDArray[np.float64]
-    ) -> NDArray[np.float64]:
+    def guess(self, counts: NDArray[np.int64], width: Floats, length: Floats) -> Floats:
         """Return 1/r for an RBF kernel that falls as far, and inputs that fill the box."""
         return 1 / r_of_inputs(_INPUT_SD * width, length / _HALF_LIFE)
 
-    def for_inputs(self, input_sd: NDArray[np.float64], lengthscale: NDArray[np.float64]) -> Self:
+    def for_inputs(self, input_sd: Floats, lengthscale: Floats) -> Self:
         """Return a copy whose features of the RBF kernel are its eigenfunctions."""
         return replace(self, r=r_of_inputs(input_sd, lengthscale))
 
@@ -352,31 +344,132 @@ class Hermite(HermiteFunctions):
                     f"got r = {np.min(self.r):.4g}: use a larger r, or leave it open."
                 )
 
-    def terms(
-        self,
-        column: int,
-        lengthscale: Float[AnyArray, ""],
-        variance: Float[AnyArray, ""],
-        x: Float[AnyArray, " n"],
-    ) -> Terms:
-        """Return `rbf_terms` with the column's r."""
-        return rbf_terms(variance, lengthscale, self.r[column] if self.r.ndim else self.r, x)
+    @staticmethod
+    def terms(variance: Scalar, lengthscale: Scalar, length: Scalar, x: Points) -> Terms:
+        """Return the terms of an RBF kernel, p = r² + ℓ²/2, q = r² − ℓ²/2.
 
-    def evaluate(self, kernel: Kernel, X: NDArray) -> NDArray[np.float64]:
+        A = 2^{1/4} √(v r ℓ/p),   E = x²/(2p),   α = r x/p,   ρ = q/p
+        """
+        r = length
+        p, q = r**2 + lengthscale**2 / 2, r**2 - lengthscale**2 / 2
+        amplitude = (2**0.5 * variance * r * lengthscale / p) ** 0.5
+        return Terms(amplitude, x**2 / (2 * p), r * x / p, q / p)
+
+    def evaluate(self, kernel: Kernel, X: NDArray) -> Floats:
         """Return φ_m(x_n), (n, m); a given r must suit an RBF kernel (see `check`)."""
         self.check(kernel, as_rows(X).shape[1])
         return super().evaluate(kernel, X)
 
-    def free_parameters(self) -> NDArray[np.float64]:
-        """Return log r if it is to be learned with the kernel, (d,) or (0,)."""
-        return np.log(np.atleast_1d(self.r)) if self.learn else np.empty(0)
 
-    def with_free_parameters(self, vector: Float[AnyArray, " q"]) -> Self:
-        """Return a copy with another r; the inverse of `free_parameters`."""
-        return eqx.tree_at(lambda own: own.r, self, exponential(vector)) if self.learn else self
+class Eigenfunction(HermiteFunctions):
+    r"""Eigenfunctions of the RBF kernel, each times the root of its eigenvalue.
+
+        ∫ k(x, x') e_m(x') N(x'; x₀, σ²) dx' = λ_m e_m(x),      φ_m = √λ_m e_m
+
+    With a = 1/(4σ²), b = 1/(2ℓ²), c = √(a² + 2ab), and h_m = H_m/√(2^m m!) (Rasmussen and Williams
+    2006, section 4.3.1):
+
+        λ_m = v √(2a/(a+b+c)) (b/(a+b+c))^m
+        e_m(x) = (c/a)^{1/4} e^{−(c−a)(x−x₀)²} h_m(√(2c) (x−x₀))
+
+    Products over the columns are taken in the order of their eigenvalues. If the inputs are drawn
+    from that distribution the posterior of these features factorises as their number grows, which
+    is what mean-field inference wants (section 3.3 of the paper).
+
+    They are `Hermite` features with 4r⁴ = 4ℓ²σ² + ℓ⁴. In frequency it is r that defines them: on a
+    lattice it stays at the value for the kernel of `placed`, while `evaluate` follows the
+    lengthscale of the kernel it is given.
+
+    Parameters
+    ----------
+    num_features : int
+        At most 512 in one column.
+    input_sd : float or (d,), optional
+        σ, the standard deviation of the inputs; chosen for the data unless given.
+    lengthscale : (d,)
+        Of the kernel the features are placed for; set by `placed`.
+    """
+
+    input_sd: Any = eqx.field(default=None, converter=lambda value: check_scale(value, "input_sd"))
+    lengthscale: Any = eqx.field(default=None, kw_only=True)
+
+    known_as = ("eigenfunction",)
+    length_field = "input_sd"
+
+    @property
+    def dilation(self) -> Floats | None:
+        """1/r, known once there is a kernel."""
+        if self.input_sd is None or self.lengthscale is None:
+            return None
+        return 1 / r_of_inputs(self.input_sd, self.lengthscale)
+
+    def dilated(self, dilation: Floats) -> Self:
+        """Return a copy with the input_sd that belongs to another r."""
+        if np.array_equal(dilation, np.asarray(self.dilation)):
+            # Placing asks for what is given; where σ is much smaller than ℓ it would be rounded.
+            return self
+        variance = (4 * dilation**-4 - self.lengthscale**4) / (4 * self.lengthscale**2)
+        if np.any(variance <= 0):
+            raise FeatureError(
+                f"Eigenfunction needs 2r² > ℓ², got r = {1 / dilation} for lengthscale "
+                f"{self.lengthscale}: use Hermite, which takes every r."
+            )
+        return replace(self, input_sd=np.sqrt(variance))
+
+    def for_inputs(self, input_sd: Floats, lengthscale: Floats) -> Self:
+        """Return a copy with that input_sd, placed for that lengthscale."""
+        return replace(self, input_sd=input_sd, lengthscale=lengthscale)
+
+    def check(self, kernel: Kernel, num_dims: int) -> None:
+        """Raise `FeatureError` unless the kernel is RBF."""
+        _require_rbf(kernel, num_dims)
+
+    def placed(
+        self, kernel: Kernel, lower: Floats, upper: Floats, lattice: FrequencyLattice | None = None
+    ) -> Self:
+        """Return a copy with centre, products and input_sd chosen, for that kernel."""
+        rbf = _require_rbf(kernel, len(lower))
+        features = self
+        if self.input_sd is not None:
+            input_sd = np.broadcast_to(self.input_sd, (len(lower),))
+            features = self.for_inputs(input_sd, lengthscales(rbf, len(lower)))
+        return super(Eigenfunction, features).placed(kernel, lower, upper, lattice)
+
+    @staticmethod
+    def terms(variance: Scalar, lengthscale: Scalar, length: Scalar, x: Points) -> Terms:
+        """Return the terms of √λ_m e_m, so that A² = λ_0 √(c/a), E = (c−a)x², ρ = λ_1/λ_0."""
+        a, b, c = _abc(lengthscale, length**2)
+        ratio = b / (a + b + c)
+        amplitude = (variance * (2 * c / (a + b + c)) ** 0.5) ** 0.5
+        # c − a, without cancellation where σ is much smaller than ℓ.
+        decay = 2 * a * b / (a + c)
+        return Terms(amplitude, decay * x**2, (2 * c * ratio) ** 0.5 * x, ratio)
+
+    def eigenvalues(self, kernel: Kernel) -> Floats:
+        """Return λ_m of the (placed) features, (m,)."""
+        orders = np.array(self.orders)
+        rbf = _require_rbf(kernel, orders.shape[1])
+        a, b, c = _abc(np.asarray(rbf.lengthscale), np.asarray(self.input_sd) ** 2)
+        factors = np.sqrt(2 * a / (a + b + c)) * (b / (a + b + c)) ** orders
+        return float(rbf.variance) * np.prod(factors, axis=1)
 
 
-def _signs(count: int) -> NDArray[np.float64]:
+def _abc(lengthscale: Any, input_variance: Any) -> tuple[Any, Any, Any]:
+    a, b = 1 / (4 * input_variance), 1 / (2 * lengthscale**2)
+    return a, b, (a * (a + 2 * b)) ** 0.5
+
+
+def _require_rbf(kernel: Kernel, num_dims: int) -> RBF:
+    rbf = as_rbf(kernel, num_dims)
+    if rbf is None:
+        raise FeatureError(
+            "Eigenfunction needs the RBF kernel, whose eigenfunctions are known, got "
+            f"{type(kernel).__name__}: use Hermite, which serves every kernel."
+        )
+    return rbf
+
+
+def _signs(count: int) -> Floats:
     return np.where(np.arange(count) % 4 < 2, 1.0, -1.0)[:, None]
 
 
@@ -384,35 +477,7 @@ def _hermite_terms(u: Any) -> Terms:
     return Terms(np.asarray(np.pi**-0.25), u**2 / 2, u, np.ones(()))
 
 
-def hermite_rbf_features(
-    variance: Float[AnyArray, ""],
-    lengthscale: Float[AnyArray, ""],
-    r: Float[AnyArray, ""],
-    x: Float[AnyArray, " n"],
-    count: int,
-) -> Float[AnyArray, "n m"]:
-    """Return the first `count` Hermite features of an RBF kernel in one column, as JAX arrays."""
-    return traced_members(rbf_terms(variance, lengthscale, r, jnp.asarray(x)), count)
-
-
-def rbf_terms(
-    variance: Float[AnyArray, ""],
-    lengthscale: Float[AnyArray, ""],
-    r: Float[AnyArray, ""],
-    x: Float[AnyArray, " n"],
-) -> Terms:
-    """Return the terms of the Hermite features of an RBF kernel, p = r² + ℓ²/2, q = r² − ℓ²/2.
-
-    A = 2^{1/4} √(v r ℓ/p),   E = x²/(2p),   α = r x/p,   ρ = q/p
-    """
-    p, q = r**2 + lengthscale**2 / 2, r**2 - lengthscale**2 / 2
-    amplitude = (2**0.5 * variance * r * lengthscale / p) ** 0.5
-    return Terms(amplitude, x**2 / (2 * p), r * x / p, q / p)
-
-
-def r_of_inputs(
-    input_sd: NDArray[np.float64], lengthscale: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def r_of_inputs(input_sd: Floats, lengthscale: Floats) -> Floats:
     """Return the r whose features are the RBF kernel's eigenfunctions: r⁴ = ℓ²σ² + ℓ⁴/4."""
     return (lengthscale**2 * (input_sd**2 + lengthscale**2 / 4)) ** 0.25
 
@@ -420,16 +485,11 @@ def r_of_inputs(
 def as_rbf(kernel: Kernel, num_dims: int) -> RBF | None:
     """Return the RBF kernel that a kernel is on all columns, or `None`."""
     parts = components(kernel, num_dims)
-    dims, own = parts[0]
+    dims, component = parts[0]
     whole = len(parts) == 1 and dims == tuple(range(num_dims))
-    return own if whole and isinstance(own, RBF) else None
+    return component if whole and isinstance(component, RBF) else None
 
 
-def lengthscales(rbf: RBF, num_dims: int) -> NDArray[np.float64]:
+def lengthscales(rbf: RBF, num_dims: int) -> Floats:
     """Return one lengthscale per column."""
     return np.broadcast_to(np.asarray(rbf.lengthscale), (num_dims,))
-
-
-def exponential(vector: Float[AnyArray, " q"]) -> Float[AnyArray, " q"]:
-    """Return e^v, in double precision outside of JAX's own functions."""
-    return np.exp(vector) if isinstance(vector, np.ndarray) else jnp.exp(vector)

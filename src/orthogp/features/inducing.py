@@ -7,11 +7,20 @@ With K_uu = k(Z, Z) and ε a tiny share of the prior variance,
 Orthogonal families need no ε. K_uu of points closer than the kernel's scale is singular in double
 precision, so inducing points do. It costs no validity: these are the exact features of
 u = f(Z) + noise of variance ε k(0), hence Q ≤ K and all bounds hold as they are.
+
+`TwoBlock` puts points on what other features leave out (Shi, Titsias & Mnih 2019). With φ₁ those,
+
+    φ₂(x) = L⁻¹ r(Z, x),      LLᵀ = r(Z, Z) + ε k(0) I,      r(x, x') = k(x − x') − φ₁(x)·φ₁(x')
+
+r being the covariance of f minus its projection on the first block. So (φ₁, φ₂) are orthonormal:
+the span of both blocks at the price of two small factorisations instead of one large. The name in
+the literature is SOLVE-GP; its q(u)q(v) is `paper/closed_form.py` with two blocks.
 """
 
 from __future__ import annotations
 
-from typing import Any, Self
+from collections.abc import Callable
+from typing import Any, NamedTuple, Self, cast
 
 import equinox as eqx
 import jax
@@ -24,15 +33,19 @@ from scipy.spatial import KDTree
 from orthogp.errors import FeatureError
 from orthogp.features.base import (
     Features,
+    Floats,
     PointFeatures,
     as_rows,
     check_count,
     check_scale,
     prior_variance,
 )
+from orthogp.features.lattice import Lattice
 from orthogp.features.placement import correlation_lengths
+from orthogp.features.series import SeriesFeatures
 from orthogp.kernels import Kernel
-from orthogp.kernels.cyclic import categorical_columns
+from orthogp.kernels.base import Scalar, Vector, Vectors
+from orthogp.kernels.transformed import categorical_columns
 from orthogp.precision import AnyArray, in_double
 from orthogp.statistics import FrequencyLattice
 
@@ -40,10 +53,12 @@ from orthogp.statistics import FrequencyLattice
 JITTER = 1e-10
 PLACEMENTS = ("kmeans++", "greedy-variance")
 
-# Rows that a placement looks at, drawn without replacement from larger data.
+# The most rows that a placement looks at, drawn without replacement from larger data.
 _MOST_ROWS = 10_000
-# After the seeding, which alone leaves gaps and clusters behind.
+# The steps of Lloyd's after the seeding, which alone leaves gaps and clusters behind.
 _LLOYD_STEPS = 10
+# The candidates for each point where points are chosen from a box.
+_CANDIDATES = 16
 
 
 class InducingPoints(PointFeatures):
@@ -68,6 +83,7 @@ class InducingPoints(PointFeatures):
         The unit in which learning measures Z; the mean distance of neighbours unless given.
     """
 
+    known_as = ("inducing-points",)
     any_columns = True
 
     num_features: int = eqx.field(static=True)
@@ -113,11 +129,10 @@ class InducingPoints(PointFeatures):
             raise FeatureError("InducingPoints has no points yet: call from_rows or placed first.")
         self._check_width(X.shape[1])
         Z = jnp.asarray(self.Z)
-        return whitened(
-            covariances(kernel, Z, Z), covariances(kernel, Z, X), JITTER * kernel.prior_variance()
-        )
+        K_uu, K_uf = covariances(kernel.k, Z, Z), covariances(kernel.k, Z, X)
+        return whitened(K_uu, K_uf, JITTER * kernel.prior_variance())
 
-    def free_parameters(self) -> NDArray[np.float64]:
+    def free_parameters(self) -> Floats:
         """Return Z in units of its mean spacing if it is learned, (m·d,)."""
         if not self.learn or self.Z is None:
             return np.empty(0)
@@ -135,11 +150,7 @@ class InducingPoints(PointFeatures):
     # ------------------------------------------------------------------ placement
 
     def placed(
-        self,
-        kernel: Kernel,
-        lower: NDArray[np.float64],
-        upper: NDArray[np.float64],
-        lattice: FrequencyLattice | None = None,
+        self, kernel: Kernel, lower: Floats, upper: Floats, lattice: FrequencyLattice | None = None
     ) -> Self:
         """Return a copy with points all over a box, unless they are given.
 
@@ -180,7 +191,7 @@ class InducingPoints(PointFeatures):
         chosen = greedy_variance(kernel, distinct, self.num_features, explained)
         return self._with_points(distinct[chosen])
 
-    def _with_points(self, Z: NDArray[np.float64]) -> Self:
+    def _with_points(self, Z: Floats) -> Self:
         return type(self)(None, Z, self.placement, self.learn, self.seed, self.spacing)
 
     def _check_width(self, num_dims: int) -> None:
@@ -194,23 +205,21 @@ class InducingPoints(PointFeatures):
 # ---------------------------------------------------------------------- covariances
 
 
-def covariances(
-    kernel: Kernel, A: Float[AnyArray, "a d"], B: Float[AnyArray, "b d"]
-) -> Float[AnyArray, "a b"]:
+def covariances(k: Callable[[Vector], Scalar], A: Vectors, B: Vectors) -> Float[AnyArray, "a b"]:
     """Return k(a − b) for all pairs of rows, as a JAX array."""
     # XLA fuses the lags into the covariance: no array of shape (a, b, d) is made.
-    return jax.vmap(lambda row: jax.vmap(lambda other: kernel.k(row - other))(B))(A)
+    return jax.vmap(lambda row: jax.vmap(lambda other: k(row - other))(B))(A)
 
 
 @in_double
 @eqx.filter_jit
 def covariance_matrix(kernel: Kernel, A: NDArray, B: NDArray) -> Float[AnyArray, "a b"]:
     """Return k(a − b) for all pairs of rows, in double precision."""
-    return covariances(kernel, jnp.asarray(A), jnp.asarray(B))
+    return covariances(kernel.k, jnp.asarray(A), jnp.asarray(B))
 
 
 def whitened(
-    K_uu: Float[AnyArray, "m m"], K_uf: Float[AnyArray, "m n"], jitter: Float[AnyArray, ""]
+    K_uu: Float[AnyArray, "m m"], K_uf: Float[AnyArray, "m n"], jitter: Scalar
 ) -> Float[AnyArray, "n m"]:
     """Return (L⁻¹ K_uf)ᵀ, LLᵀ = K_uu + jitter·I."""
     chol = jnp.linalg.cholesky(K_uu + jitter * jnp.eye(K_uu.shape[0]))
@@ -221,10 +230,7 @@ def whitened(
 
 
 def greedy_variance(
-    kernel: Kernel,
-    rows: NDArray[np.float64],
-    count: int,
-    explained: NDArray[np.float64] | None = None,
+    kernel: Kernel, rows: Floats, count: int, explained: Floats | None = None
 ) -> NDArray[np.int64]:
     """Return which rows to take, each where the variance given those before is largest.
 
@@ -251,9 +257,7 @@ def greedy_variance(
     return chosen
 
 
-def spread_points(
-    lower: NDArray[np.float64], upper: NDArray[np.float64], count: int
-) -> NDArray[np.float64]:
+def spread_points(lower: Floats, upper: Floats, count: int) -> Floats:
     """Return points all over a box: an even grid, or in several columns frac(½ + i α), (count, d).
 
     α_d = g^{−d} with g^{D+1} = g + 1, the generalised golden ratio, keeps the points apart.
@@ -266,9 +270,7 @@ def spread_points(
     return lower + (upper - lower) * np.mod(0.5 + np.arange(count)[:, None] * steps, 1.0)
 
 
-def _cluster(
-    kernel: Kernel, rows: NDArray[np.float64], count: int, rng: np.random.Generator
-) -> NDArray[np.float64]:
+def _cluster(kernel: Kernel, rows: Floats, count: int, rng: np.random.Generator) -> Floats:
     """Return centres of clusters, found in units of the kernel's correlation lengths."""
     # Imported where it is used: it takes a fifth of a second.
     from sklearn.cluster import KMeans
@@ -284,9 +286,7 @@ def _cluster(
     return centres * scale
 
 
-def _some_rows(
-    X: NDArray[np.float64], count: int, rng: np.random.Generator
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _some_rows(X: Floats, count: int, rng: np.random.Generator) -> tuple[Floats, Floats]:
     """Return a sample of the rows, and its distinct rows."""
     size = max(_MOST_ROWS, 2 * count)
     if len(X) > size:
@@ -297,7 +297,7 @@ def _some_rows(
     return X, np.unique(X, axis=0)
 
 
-def _check_points(Z: ArrayLike) -> NDArray[np.float64]:
+def _check_points(Z: ArrayLike) -> Floats:
     try:
         points = as_rows(Z)
     except (TypeError, ValueError) as error:
@@ -308,3 +308,149 @@ def _check_points(Z: ArrayLike) -> NDArray[np.float64]:
             f"{points.shape}."
         )
     return points
+
+
+# ---------------------------------------------------------------------- two blocks
+
+
+class TwoBlock(Features):
+    """Any features, and inducing points on what they leave out; see the module's docstring.
+
+    `placed` and `from_rows` return a `PointTwoBlock` if the first block is differentiable: point
+    features, or series, which features with nodes on a lattice become where one is given.
+
+    Parameters
+    ----------
+    first : Features
+        Series stand for the wrapped prior, and so do then both blocks.
+    second : InducingPoints
+        Open ones are placed given the first block.
+    """
+
+    first: Features
+    second: InducingPoints
+
+    def __check_init__(self) -> None:
+        name = type(self.first).__name__
+        if not self.first.projects:
+            raise FeatureError(
+                f"TwoBlock needs features of the process itself first, but {name} replace the "
+                "prior by their own and leave nothing out."
+            )
+        mean = self.first.mean if isinstance(self.first, Lattice) else None
+        if mean is not None and (mean.offset_variance or mean.slope_variance):
+            raise FeatureError(
+                "TwoBlock needs features of the process alone first: give a Lattice without a "
+                "mean function."
+            )
+
+    @property
+    def num_features(self) -> int:
+        """The number of features of both blocks together."""
+        return self.first.num_features + self.second.num_features
+
+    @property
+    def any_columns(self) -> bool:  # type: ignore[override]
+        """Whether the first block acts on any number of columns, as the second does."""
+        return self.first.any_columns
+
+    @property
+    def learn(self) -> bool:
+        """Whether parameters of a block follow the bound."""
+        return self.second.learn or bool(getattr(self.first, "learn", False))
+
+    def evaluate(self, kernel: Kernel, X: NDArray) -> Floats:
+        """Return φ₁ and φ₂ side by side, (n, m)."""
+        X = as_rows(X)
+        features = self.placed(kernel, X.min(axis=0), X.max(axis=0))
+        at_Z, at_X = (At(x, features.first.evaluate(kernel, x)) for x in (features.second.Z, X))
+        rest = _rest(kernel, at_Z, at_X, _period(features.first))
+        return np.concatenate([at_X.first, np.asarray(rest)], axis=1)
+
+    def placed(
+        self, kernel: Kernel, lower: Floats, upper: Floats, lattice: FrequencyLattice | None = None
+    ) -> Self:
+        """Return a copy with both blocks placed for inputs within a box.
+
+        With a lattice, a first block that has nodes on it becomes a series.
+        """
+        first = self.first.placed(kernel, lower, upper, lattice)
+        if lattice is not None and (series := first.on(lattice)) is not None:
+            first = series
+        second = self.second
+        if second.Z is None:
+            # An even grid could meet that of the first block, where nothing is left to explain.
+            candidates = spread_points(lower, upper, _CANDIDATES * second.num_features)
+            second = second.from_rows(kernel, candidates, given=first)
+        return cast(Self, _joined(first, second.placed(kernel, lower, upper)))
+
+    def from_rows(self, kernel: Kernel, X: NDArray) -> Self:
+        """Return a copy with both blocks placed by the data."""
+        first = self.first.from_rows(kernel, X)
+        return cast(Self, _joined(first, self.second.from_rows(kernel, X, given=first)))
+
+
+class PointTwoBlock(TwoBlock, PointFeatures):  # pyright: ignore[reportIncompatibleVariableOverride]
+    """Two blocks as a differentiable function, the first being point features or series."""
+
+    def __check_init__(self) -> None:
+        if not isinstance(self.first, PointFeatures | SeriesFeatures):
+            raise FeatureError(
+                "PointTwoBlock needs point features or series first, got "
+                f"{type(self.first).__name__}: use TwoBlock."
+            )
+
+    def phi(self, kernel: Kernel, X: Float[AnyArray, "n d"]) -> Float[AnyArray, "n m"]:
+        """Return φ₁ and φ₂ side by side."""
+        first = cast(PointFeatures, self.first)
+        at_Z, at_X = (At(x, first.phi(kernel, x)) for x in (jnp.asarray(self.second.Z), X))
+        rest = residual_features(kernel, at_Z, at_X, _period(self.first))
+        return jnp.concatenate([at_X.first, rest], axis=1)
+
+    def free_parameters(self) -> Floats:
+        """Return the learned parameters of both blocks."""
+        return np.concatenate([self.first.free_parameters(), self.second.free_parameters()])
+
+    def with_free_parameters(self, vector: Float[AnyArray, " q"]) -> Self:
+        """Return a copy with other learned parameters; the inverse of `free_parameters`."""
+        size = len(self.first.free_parameters())
+        first = self.first.with_free_parameters(vector[:size])
+        return type(self)(first, self.second.with_free_parameters(vector[size:]))
+
+
+class At(NamedTuple):
+    """Points, and the features of the first block there."""
+
+    points: Vectors
+    first: Float[AnyArray, "n q"]
+
+
+def residual_features(
+    kernel: Kernel, Z: At, X: At, period: Floats | None = None
+) -> Float[AnyArray, "n m"]:
+    """Return φ₂ at X; with a period, for the wrapped prior."""
+
+    def k(lag: Vector) -> Scalar:
+        return kernel.k(lag) if period is None else kernel.wrapped(lag, jnp.asarray(period))
+
+    K_uu = covariances(k, Z.points, Z.points) - Z.first @ Z.first.T
+    K_uf = covariances(k, Z.points, X.points) - Z.first @ X.first.T
+    return whitened(K_uu, K_uf, JITTER * kernel.prior_variance())
+
+
+@in_double
+@eqx.filter_jit
+def _rest(kernel: Kernel, Z: At, X: At, period: NDArray | None) -> Float[AnyArray, "n m"]:
+    return residual_features(kernel, At(*map(jnp.asarray, Z)), At(*map(jnp.asarray, X)), period)
+
+
+def _period(first: Features) -> Floats | None:
+    """Return the period of the prior whose features these are, `None` for the kernel's."""
+    if isinstance(first, TwoBlock):
+        return _period(first.first)
+    return first.lattice.period if isinstance(first, SeriesFeatures | Lattice) else None
+
+
+def _joined(first: Features, second: InducingPoints) -> TwoBlock:
+    differentiable = isinstance(first, PointFeatures | SeriesFeatures)
+    return (PointTwoBlock if differentiable else TwoBlock)(first, second)

@@ -22,8 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from orthogp.errors import InputError
-from orthogp.features.base import Features, as_rows, prior_variance
-from orthogp.features.series import lattice_masses
+from orthogp.features.base import Features, Floats, Orders, as_rows, prior_variance
+from orthogp.features.series import Indices, lattice_masses
 from orthogp.kernels import Kernel
 from orthogp.kernels.terms import component_kernels
 from orthogp.statistics import ComponentLattice, FrequencyLattice
@@ -37,8 +37,8 @@ class MeanPrior(NamedTuple):
 
     offset_variance: float = 0.0
     slope_variance: float = 0.0
-    origin: NDArray[np.float64] = np.zeros(1)
-    width: NDArray[np.float64] = np.ones(1)
+    origin: Floats = np.zeros(1)
+    width: Floats = np.ones(1)
 
     @property
     def kind(self) -> str | None:
@@ -47,28 +47,32 @@ class MeanPrior(NamedTuple):
             return "linear"
         return "constant" if self.offset_variance else None
 
-    def covariates(self, X: NDArray) -> NDArray[np.float64]:
+    def covariates(self, X: NDArray) -> Floats:
         """Return the columns that the slopes multiply, (n, q)."""
         if self.slope_variance == 0:
             return np.empty((len(X), 0))
         return (np.asarray(X, dtype=np.float64) - self.origin) / self.width
 
-    def features(self, X: NDArray) -> NDArray[np.float64]:
+    def features(self, X: NDArray) -> Floats:
         """Return the columns whose coefficients have unit variance, the offset's first, (n, q)."""
         slopes = np.sqrt(self.slope_variance) * self.covariates(X)
         if not self.offset_variance:
             return slopes
         return np.insert(slopes, 0, np.sqrt(self.offset_variance), axis=1)
 
-    def slopes(self, num_dims: int) -> NDArray[np.float64]:
+    def slopes(self, num_dims: int) -> Floats:
         """Return the derivatives of the columns of `features` along each input column, (d, q)."""
         zero = np.zeros((1, num_dims))
         return self.features(np.eye(num_dims)) - self.features(zero)
 
-    def prior_variance(self, X: NDArray) -> NDArray[np.float64]:
+    def prior_variance(self, X: NDArray) -> Floats:
         """Return the prior variance of the mean function, (n,)."""
         square = np.sum(self.covariates(X) ** 2, axis=1)
         return self.offset_variance + self.slope_variance * square
+
+
+#: No mean function.
+NO_MEAN = MeanPrior()
 
 
 class LatticeFeatures(Features):
@@ -76,6 +80,8 @@ class LatticeFeatures(Features):
 
     See the module's docstring.
     """
+
+    made_by_fits = True
 
     if TYPE_CHECKING:
         # Fields of some subclasses, properties of others.
@@ -85,7 +91,7 @@ class LatticeFeatures(Features):
             ...
 
         @property
-        def columns(self) -> tuple[tuple[int, ...], ...]:
+        def columns(self) -> Orders:
             """The columns of X that each component acts on."""
             ...
 
@@ -117,7 +123,7 @@ class LatticeFeatures(Features):
         return tuple(slice(int(a), int(b)) for a, b in pairwise(edges))
 
     @property
-    def multiplicity(self) -> NDArray[np.float64]:
+    def multiplicity(self) -> Floats:
         """How many modes each mass stands for: one of index zero, two of every other pair ±t."""
         return np.concatenate([_multiplicity(part.indices) for part in self.parts])
 
@@ -125,40 +131,38 @@ class LatticeFeatures(Features):
         """Return the components' kernels, relative to the columns of each."""
         return component_kernels(kernel, self.columns)
 
-    def masses(self, kernel: Kernel) -> NDArray[np.float64]:
+    def masses(self, kernel: Kernel) -> Floats:
         """Return the prior variances of all components' modes, one component after the other."""
         parts = zip(self.parts, self.kernels(kernel), strict=True)
-        return np.concatenate(
-            [lattice_masses(own, part.lattice, part.indices) for part, own in parts]
-        )
+        return np.concatenate([lattice_masses(k, part.lattice, part.indices) for part, k in parts])
 
-    def squared_amplitudes(self, masses: NDArray[np.float64]) -> NDArray[np.float64]:
+    def squared_amplitudes(self, masses: Floats) -> Floats:
         """Return the squared coefficient of the constant, each cosine, sine and covariate, (m,)."""
-        own = [masses[part] for part in self.mass_slices]
-        zero = self.mean.offset_variance + sum(part[0] for part in own)
-        waves = [2 * part[1:] for part in own for _ in range(2)]
+        split = [masses[part] for part in self.mass_slices]
+        zero = self.mean.offset_variance + sum(part[0] for part in split)
+        waves = [2 * part[1:] for part in split for _ in range(2)]
         return np.concatenate([[zero], *waves, np.full(self.num_slopes, self.mean.slope_variance)])
 
-    def gather(self, per_feature: NDArray[np.float64]) -> NDArray[np.float64]:
+    def gather(self, per_feature: Floats) -> Floats:
         """Return ∂/∂mass from ∂/∂(squared amplitude): the transpose of `squared_amplitudes`."""
         gradients = []
-        for own in self.slices:
-            cosines, sines = np.split(per_feature[own], 2)
+        for part in self.slices:
+            cosines, sines = np.split(per_feature[part], 2)
             gradients += [per_feature[:1], 2 * (cosines + sines)]
         return np.concatenate(gradients)
 
-    def component_design(self, j: int, X: NDArray) -> NDArray[np.float64]:
+    def component_design(self, j: int, X: NDArray) -> Floats:
         """Return component j's cosines and sines at the rows of all columns X, (n, 2s−2)."""
         part = self.parts[j]
         return ComponentLattice(self.columns[j], part.lattice, part.indices).design(X)
 
-    def design(self, X: NDArray) -> NDArray[np.float64]:
+    def design(self, X: NDArray) -> Floats:
         """Return the constant, cosines, sines and covariates, before any kernel, (n, m)."""
         X = as_rows(X)
         waves = [self.component_design(j, X) for j in range(len(self.parts))]
         return np.concatenate([np.ones((len(X), 1)), *waves, self.mean.covariates(X)], axis=1)
 
-    def evaluate(self, kernel: Kernel, X: NDArray) -> NDArray[np.float64]:
+    def evaluate(self, kernel: Kernel, X: NDArray) -> Floats:
         """Return φ_m(x_n), (n, m)."""
         return self.design(X) * np.sqrt(self.squared_amplitudes(self.masses(kernel)))
 
@@ -166,7 +170,7 @@ class LatticeFeatures(Features):
         """Return the prior variance that the features leave out, never negative."""
         return max(prior_variance(kernel) - float(self.multiplicity @ self.masses(kernel)), 0.0)
 
-    def residual_variance(self, kernel: Kernel, X: NDArray) -> NDArray[np.float64]:
+    def residual_variance(self, kernel: Kernel, X: NDArray) -> Floats:
         """Return what the features leave out at every row, (n,)."""
         return np.full(len(X), self.residual(kernel))
 
@@ -184,8 +188,8 @@ class Lattice(LatticeFeatures):
     """
 
     lattice: FrequencyLattice = eqx.field(static=True)
-    indices: NDArray[np.int64]
-    mean: MeanPrior = MeanPrior()  # type: ignore[override]
+    indices: Indices
+    mean: MeanPrior = NO_MEAN  # type: ignore[override]
 
     def __check_init__(self) -> None:
         if len(self.indices) == 0 or np.any(self.indices[0] != 0):
@@ -197,11 +201,7 @@ class Lattice(LatticeFeatures):
 
     @classmethod
     def select(
-        cls,
-        kernel: Kernel,
-        lattice: FrequencyLattice,
-        num_features: int,
-        mean: MeanPrior = MeanPrior(),  # noqa: B008 (immutable)
+        cls, kernel: Kernel, lattice: FrequencyLattice, num_features: int, mean: MeanPrior = NO_MEAN
     ) -> Lattice:
         """Return the features of the `num_features` largest masses, mode zero among them."""
         indices = lattice.half_indices()
@@ -215,23 +215,23 @@ class Lattice(LatticeFeatures):
         return (self,)
 
     @property
-    def columns(self) -> tuple[tuple[int, ...], ...]:  # type: ignore[override]
+    def columns(self) -> Orders:  # type: ignore[override]
         """All columns of X, for the only component."""
         return (tuple(range(self.lattice.num_dims)),)
 
     @property
-    def omegas(self) -> NDArray[np.float64]:
+    def omegas(self) -> Floats:
         """The frequencies of the half set, (s, d)."""
         return self.indices * self.lattice.spacing
 
 
-def residual_mass(kernel: Kernel, masses: NDArray[np.float64]) -> float:
+def residual_mass(kernel: Kernel, masses: Floats) -> float:
     """Return the prior variance outside of a half set with these masses, never negative."""
     return max(prior_variance(kernel) - float(masses[0] + 2 * masses[1:].sum()), 0.0)
 
 
 class AdditiveLattice(LatticeFeatures):
-    """The features of several components, each on a lattice of its own.
+    """The features of several components, each on its lattice.
 
     Kernels are sums of one `On` for each component (`orthogp.kernels.terms.join_terms`).
 
@@ -246,8 +246,8 @@ class AdditiveLattice(LatticeFeatures):
     """
 
     parts: tuple[Lattice, ...]  # type: ignore[override]
-    columns: tuple[tuple[int, ...], ...] = eqx.field(static=True)  # type: ignore[override]
-    mean: MeanPrior = MeanPrior()  # type: ignore[override]
+    columns: Orders = eqx.field(static=True)  # type: ignore[override]
+    mean: MeanPrior = NO_MEAN  # type: ignore[override]
 
     @classmethod
     def select(
@@ -255,35 +255,35 @@ class AdditiveLattice(LatticeFeatures):
         kernel: Kernel,
         components: Sequence[ComponentLattice],
         num_features: int,
-        mean: MeanPrior = MeanPrior(),  # noqa: B008 (immutable)
+        mean: MeanPrior = NO_MEAN,
     ) -> Self:
         """Return the features of the largest masses among all components' kept modes.
 
         No other set of as many features leaves out less.
         """
         columns = tuple(component.columns for component in components)
+        kernels = component_kernels(kernel, columns)
         masses = [
-            lattice_masses(own, component.lattice, component.indices)[1:]
-            for own, component in zip(component_kernels(kernel, columns), components, strict=True)
+            lattice_masses(k, component.lattice, component.indices)[1:]
+            for k, component in zip(kernels, components, strict=True)
         ]
-        chosen = _largest(masses, num_features)
         parts = tuple(
-            Lattice(component.lattice, component.indices[own])
-            for own, component in zip(chosen, components, strict=True)
+            Lattice(component.lattice, component.indices[chosen])
+            for chosen, component in zip(_largest(masses, num_features), components, strict=True)
         )
         return cls(parts, columns, mean)
 
     @property
-    def indices(self) -> tuple[NDArray[np.int64], ...]:
+    def indices(self) -> tuple[Indices, ...]:
         """The half set of each component, index zero first."""
         return tuple(part.indices for part in self.parts)
 
 
-def _multiplicity(indices: NDArray[np.int64]) -> NDArray[np.float64]:
+def _multiplicity(indices: Indices) -> Floats:
     return np.concatenate([[1.0], np.full(len(indices) - 1, 2.0)])
 
 
-def _largest(masses: list[NDArray[np.float64]], num_features: int) -> list[NDArray[np.int64]]:
+def _largest(masses: list[Floats], num_features: int) -> list[Indices]:
     """Return where the largest masses but mode zero's are, in each half set, with mode zero.
 
     Where a mass is zero the process has no mode.
@@ -294,5 +294,5 @@ def _largest(masses: list[NDArray[np.float64]], num_features: int) -> list[NDArr
     num_pairs = min((num_features - 1) // 2, int(np.count_nonzero(pooled > 0)))
     chosen = np.zeros(len(pooled), dtype=bool)
     chosen[np.argsort(-pooled, kind="stable")[:num_pairs]] = True
-    edges = np.cumsum([len(own) for own in masses])[:-1]
-    return [np.concatenate([[0], np.flatnonzero(own) + 1]) for own in np.split(chosen, edges)]
+    edges = np.cumsum([len(part) for part in masses])[:-1]
+    return [np.concatenate([[0], np.flatnonzero(part) + 1]) for part in np.split(chosen, edges)]

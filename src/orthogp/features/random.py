@@ -31,6 +31,7 @@ from orthogp.errors import FeatureError
 from orthogp.features.additive import for_kernel
 from orthogp.features.base import (
     Features,
+    Floats,
     PointFeatures,
     as_rows,
     check_count,
@@ -39,16 +40,16 @@ from orthogp.features.base import (
 from orthogp.features.placement import correlation_lengths
 from orthogp.features.series import MassSeries, lattice_masses
 from orthogp.kernels import Kernel, components
-from orthogp.kernels.base import Sum
 from orthogp.precision import AnyArray
 from orthogp.statistics import FrequencyLattice
 from orthogp.statistics.lattice import MAX_DIMS
 
 # The largest index of a lattice made here, by number of columns.
 _EXTENTS = {1: 2**15, 2: 127, 3: 31}
-# Its period, in extents of the data, is the longest at which this share of the variance lies on it:
-# the longer the period, the more the frequencies are those of the continuum.
+# The periods of a lattice, in extents of the data, of which the longest is taken that keeps enough
+# variance: the longer the period, the more the frequencies are those of the continuum.
 _PERIODS = [2.0**i for i in range(1, 11)]
+# The smallest share of the prior variance that may lie on the lattice.
 _SHARE = 0.999
 
 
@@ -90,8 +91,8 @@ class RandomWaves(PointFeatures):
         terms = _terms(kernel, X.shape[1])
         waves = []
         for i, term in enumerate(terms):
-            own = slice(i, None, len(terms))
-            omegas = term.frequencies(jnp.asarray(self.normals)[own], self.uniforms[own])
+            drawn = slice(i, None, len(terms))
+            omegas = term.frequencies(jnp.asarray(self.normals)[drawn], self.uniforms[drawn])
             phases = (X - self.centre) @ omegas.T
             scale = jnp.sqrt(term.prior_variance() / omegas.shape[0])
             waves.append((scale * jnp.cos(phases), scale * jnp.sin(phases)))
@@ -99,7 +100,7 @@ class RandomWaves(PointFeatures):
 
 
 class RandomFourier(Features):
-    """Cosines and sines at random frequencies; their own kernel Q replaces the prior.
+    """Cosines and sines at random frequencies; the kernel Q of the features replaces the prior.
 
         φ = √(n_t mass_t/(R p_t)) (cos ω_t·(x−x₀), sin ω_t·(x−x₀))   for a mode t drawn n_t times
 
@@ -114,7 +115,7 @@ class RandomFourier(Features):
     seed : int
         The draws are the same for the same seed, kernel and lattice.
     lattice : FrequencyLattice
-        Where frequencies were drawn: that of the statistics, or a fine one of the features' own.
+        Where frequencies were drawn: that of the statistics, or a fine one made for the features.
     num_draws : int
         R.
     indices, weights : (s, d), (s,)
@@ -131,6 +132,7 @@ class RandomFourier(Features):
     indices: Any = eqx.field(default=None, kw_only=True)
     weights: Any = eqx.field(default=None, kw_only=True)
 
+    known_as = ("random-fourier",)
     projects = False
     # With the drawn frequencies kept, a bound would flatten the weights by shrinking lengthscales:
     # any prior over few frequencies fits better than the kernel's.
@@ -155,7 +157,7 @@ class RandomFourier(Features):
         for term in terms:
             term.frequencies(one, one)
 
-    def evaluate(self, kernel: Kernel, X: NDArray) -> NDArray[np.float64]:
+    def evaluate(self, kernel: Kernel, X: NDArray) -> Floats:
         """Return φ_m(x_n), (n, m); an open lattice is chosen for the smallest box around X."""
         X = as_rows(X)
         family = self if X.shape[1] > MAX_DIMS else for_kernel(self, kernel, X.shape[1])
@@ -168,11 +170,7 @@ class RandomFourier(Features):
         return features.on(features.lattice).evaluate(kernel, X)
 
     def placed(
-        self,
-        kernel: Kernel,
-        lower: NDArray[np.float64],
-        upper: NDArray[np.float64],
-        lattice: FrequencyLattice | None = None,
+        self, kernel: Kernel, lower: Floats, upper: Floats, lattice: FrequencyLattice | None = None
     ) -> Self:
         """Return a copy with frequencies drawn from the kernel, unless they have been drawn.
 
@@ -210,7 +208,7 @@ class RandomFourier(Features):
             weights=weights,
         )
 
-    def wanted_period(self, kernel: Kernel, width: NDArray[np.float64]) -> NDArray[np.float64]:
+    def wanted_period(self, kernel: Kernel, width: Floats) -> Floats:
         """Return no limit, (d,): the longer, the closer are the frequencies to the continuum."""
         return np.full(len(width), np.inf)
 
@@ -232,14 +230,12 @@ def _terms(kernel: Kernel, num_dims: int) -> list[Kernel]:
     """Return the kernels that a kernel adds up, on all columns."""
     return [
         term.on(*dims)
-        for dims, own in components(kernel, num_dims)
-        for term in (own.terms if isinstance(own, Sum) else (own,))
+        for dims, component in components(kernel, num_dims)
+        for term in component.summands
     ]
 
 
-def _fine_lattice(
-    kernel: Kernel, lower: NDArray[np.float64], upper: NDArray[np.float64]
-) -> FrequencyLattice:
+def _fine_lattice(kernel: Kernel, lower: Floats, upper: Floats) -> FrequencyLattice:
     """Return a lattice around a box with a long period and nearly all of the kernel's variance."""
     width = np.where(upper > lower, upper - lower, 1.0)
     scale = width + correlation_lengths(kernel, width)

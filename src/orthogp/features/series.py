@@ -9,6 +9,7 @@ from its `FourierStatistics`, and their posterior is a Fourier series.
 from __future__ import annotations
 
 from abc import abstractmethod
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -17,60 +18,56 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import NDArray
 
-from orthogp.features.base import Features, as_rows
+from orthogp.features.base import Features, Floats, as_rows
 from orthogp.kernels import Kernel
 from orthogp.precision import AnyArray, in_double
 from orthogp.statistics import FrequencyLattice
 
+Indices = NDArray[np.int64]
+
+#: The frequencies whose masses are computed together.
 MASS_BLOCK = 1024
 
 
 def lattice_masses(
-    kernel: Kernel,
-    lattice: FrequencyLattice,
-    indices: NDArray[np.int64],
-    block: int = MASS_BLOCK,
-) -> NDArray[np.float64]:
-    """Return the masses of the modes at `indices`, (s,), so many at a time."""
+    kernel: Kernel, lattice: FrequencyLattice, indices: Indices, block: int = MASS_BLOCK
+) -> Floats:
+    """Return the masses of the modes at `indices`, (s,), `block` at a time."""
     blocks = omega_blocks(lattice, indices, block)
     masses = [np.asarray(_masses(kernel, omegas, lattice.spacing)) for omegas in blocks]
     return np.concatenate(masses)[: len(indices)]
 
 
-def omega_blocks(
-    lattice: FrequencyLattice, indices: NDArray[np.int64], size: int
-) -> NDArray[np.float64]:
-    """Return the frequencies at `indices` in blocks of one size, the last filled up with zeros.
+def omega_blocks(lattice: FrequencyLattice, indices: Indices, size: int) -> Floats:
+    """Return the frequencies at `indices` in blocks of one size, the last filled up with zeros."""
+    return _blocks(indices * lattice.spacing, size)
+
+
+def _blocks(omegas: Floats, size: int) -> Floats:
+    """Return frequencies in blocks of one size, the last filled up with zeros.
 
     Functions are compiled once per shape: blocks of one shape mean one compilation, and bound the
     memory of kernels that hold quadrature nodes for every frequency.
     """
-    num_blocks = -(-len(indices) // size)
-    padded = np.zeros((num_blocks * size, lattice.num_dims))
-    padded[: len(indices)] = indices * lattice.spacing
-    return padded.reshape(num_blocks, size, lattice.num_dims)
+    padded = np.pad(omegas, ((0, -len(omegas) % size), (0, 0)))
+    return padded.reshape(-1, size, omegas.shape[1])
 
 
 @in_double
 @eqx.filter_jit
-def _masses(
-    kernel: Kernel, omegas: Float[AnyArray, "s d"], spacing: Float[AnyArray, " d"]
-) -> Float[AnyArray, " s"]:
+def _masses(kernel: Kernel, omegas: Floats, spacing: Floats) -> Float[AnyArray, " s"]:
     return jax.vmap(lambda omega: kernel.mass(omega, jnp.asarray(spacing)))(jnp.asarray(omegas))
 
 
-def spectral_densities(kernel: Kernel, omegas: NDArray[np.float64]) -> NDArray[np.float64]:
+def spectral_densities(kernel: Kernel, omegas: Floats) -> Floats:
     """Return S(ω) at each row of `omegas`, (n,)."""
-    size, num_dims = omegas.shape
-    padded = np.zeros((-(-size // MASS_BLOCK) * MASS_BLOCK, num_dims))
-    padded[:size] = omegas
-    blocks = padded.reshape(-1, MASS_BLOCK, num_dims)
-    return np.concatenate([np.asarray(_densities(kernel, block)) for block in blocks])[:size]
+    densities = [np.asarray(_densities(kernel, part)) for part in _blocks(omegas, MASS_BLOCK)]
+    return np.concatenate(densities)[: len(omegas)]
 
 
 @in_double
 @eqx.filter_jit
-def _densities(kernel: Kernel, omegas: Float[AnyArray, "n d"]) -> Float[AnyArray, " n"]:
+def _densities(kernel: Kernel, omegas: Floats) -> Float[AnyArray, " n"]:
     return jax.vmap(kernel.spectral_density)(jnp.asarray(omegas))
 
 
@@ -88,8 +85,11 @@ class SeriesFeatures(Features):
     """
 
     lattice: eqx.AbstractVar[FrequencyLattice]
-    indices: eqx.AbstractVar[NDArray[np.int64]]
+    indices: eqx.AbstractVar[Indices]
     odd: eqx.AbstractVar[NDArray[np.bool_]]
+
+    #: Whether the features are those of the wrapped prior, not of the kernel's.
+    wrapped: ClassVar[bool] = False
 
     @abstractmethod
     def coefficients(self, kernel: Kernel) -> Float[AnyArray, "m s"]:
@@ -101,15 +101,21 @@ class SeriesFeatures(Features):
         return len(self.odd)
 
     @property
-    def omegas(self) -> NDArray[np.float64]:
+    def omegas(self) -> Floats:
         """The frequencies of the half set, (s, d)."""
         return self.indices * self.lattice.spacing
 
-    def coefficient_matrix(self, kernel: Kernel) -> NDArray[np.float64]:
+    def coefficient_matrix(self, kernel: Kernel) -> Floats:
         """Return C, (m, s)."""
         return np.asarray(_coefficients(self, kernel))
 
-    def evaluate(self, kernel: Kernel, X: NDArray) -> NDArray[np.float64]:
+    def phi(self, kernel: Kernel, X: Float[AnyArray, "n d"]) -> Float[AnyArray, "n m"]:
+        """Return φ_m(x_n) as JAX arrays."""
+        C = self.coefficients(kernel)
+        phases = (X - self.lattice.centre) @ self.omegas.T
+        return jnp.where(self.odd, jnp.sin(phases) @ C.T, jnp.cos(phases) @ C.T)
+
+    def evaluate(self, kernel: Kernel, X: NDArray) -> Floats:
         """Return φ_m(x_n), (n, m)."""
         phases = (as_rows(X) - self.lattice.centre) @ self.omegas.T
         C = self.coefficient_matrix(kernel)
@@ -129,22 +135,23 @@ class MassSeries(SeriesFeatures):
     """
 
     lattice: FrequencyLattice = eqx.field(static=True)
-    indices: NDArray[np.int64]
+    indices: Indices
     odd: NDArray[np.bool_]
-    weights: NDArray[np.float64]
+    weights: Floats
+
+    wrapped = True
 
     def coefficients(self, kernel: Kernel) -> Float[AnyArray, "m s"]:
         """Return C as a JAX array."""
         spacing = jnp.asarray(self.lattice.spacing)
-        omegas = jnp.asarray(self.indices * self.lattice.spacing)
-        masses = jax.vmap(lambda omega: kernel.mass(omega, spacing))(omegas)
+        masses = jax.vmap(lambda omega: kernel.mass(omega, spacing))(jnp.asarray(self.omegas))
         return jnp.asarray(self.weights) * safe_sqrt(masses)
 
-    def masses(self, kernel: Kernel) -> NDArray[np.float64]:
+    def masses(self, kernel: Kernel) -> Floats:
         """Return the prior variance mass_t of each mode of the half set, (s,)."""
         return lattice_masses(kernel, self.lattice, self.indices)
 
-    def coefficient_matrix(self, kernel: Kernel) -> NDArray[np.float64]:
+    def coefficient_matrix(self, kernel: Kernel) -> Floats:
         """Return C, (m, s), without compiling anything for its shape."""
         return self.weights * np.sqrt(np.maximum(self.masses(kernel), 0.0))
 

@@ -1,8 +1,6 @@
-r"""SpectralFeatures: an orthonormal basis in frequency, the paper's way.
+r"""SpectralFeatures: an orthonormal basis in frequency, the paper's construction (section 3).
 
-A basis of frequency functions on a lattice, orthonormal over its points.
-
-The paper's construction (section 3). With ψ_m orthonormal in L²(R^D),
+With ψ_m orthonormal in L²(R^D),
 
     φ_m(x) = ∫ ψ_m(ω) √S(ω) trig(ω·(x−x₀)) dω,      trig = cos for even ψ_m, sin for odd
 
@@ -26,7 +24,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from dataclasses import replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import equinox as eqx
 import jax
@@ -37,12 +35,22 @@ from numpy.typing import NDArray
 
 from orthogp.errors import FeatureError
 from orthogp.features.additive import for_kernel
-from orthogp.features.base import Features, as_rows, check_count, per_column, prior_variance
+from orthogp.features.base import (
+    Features,
+    Floats,
+    Orders,
+    as_rows,
+    check_count,
+    per_column,
+    prior_variance,
+)
 from orthogp.features.placement import (
+    centred,
     correlation_lengths,
     gauss_panels,
     grid_orders,
     grid_points,
+    least,
     order_products,
     sample_box,
     simplex_orders,
@@ -52,17 +60,23 @@ from orthogp.kernels import Kernel
 from orthogp.precision import AnyArray
 from orthogp.statistics import FrequencyLattice
 
-if TYPE_CHECKING:
-    from orthogp.features.spectral import SpectralFeatures
-
-
-# Rounding of sampled inner products: beyond it they are made orthonormal.
+# The largest rounding of sampled inner products; beyond it they are made orthonormal.
 _ORTHONORMAL = 1e-13
+# The largest change of φ, relative to √k(0), by doubling its nodes, at which `evaluate` stops.
+_CONVERGED = 1e-13
+# The most nodes on a half line, by number of columns.
+_MOST_NODES = {1: 2**13, 2: 2**9, 3: 2**7}
+# The nodes whose phases are held at a time.
+_BLOCK = 2**12
+# The rows whose phases are held at a time.
+_ROWS = 2**9
+# The factors around a guess of a dilation that are tried, and how often the best is refined.
+_AFRESH = (np.geomspace(0.25, 4.0, 7), 6)
+# The factors and refinements around a dilation that was the best for a similar kernel.
+_NEARBY = (np.array([0.9, 1.0, 1.1]), 2)
 
 
-def sampled(
-    family: SpectralFeatures, count: int, dilation: float, h: float, most: int
-) -> NDArray[np.float64]:
+def sampled(family: SpectralFeatures, count: int, dilation: float, h: float, most: int) -> Floats:
     """Return one column's basis at the nodes −n…n, orthonormal over them, (count, 2n+1).
 
     However few the nodes, these are features of the wrapped prior, and with few of them they
@@ -97,25 +111,16 @@ def sampled(
     return np.concatenate([mirrored, half], axis=1)
 
 
-def _orthonormal_rows(values: NDArray[np.float64]) -> NDArray[np.float64]:
+def _orthonormal_rows(values: Floats) -> Floats:
     """Return rows with the same successive spans and signs, orthonormal."""
     q, r = np.linalg.qr(values.T)
     return (q * np.where(np.diag(r) < 0, -1.0, 1.0)).T
 
 
-# Relative to √k(0): where doubling the nodes of `evaluate` changes φ by less, they suffice.
-_CONVERGED = 1e-13
-_MOST_NODES = {1: 2**13, 2: 2**9, 3: 2**7}
-# Nodes and rows whose phases are held at a time.
-_BLOCK, _ROWS = 2**12, 2**9
-# Factors around the first guess of a dilation that are tried, then refined.
-_FACTORS = np.geomspace(0.25, 4.0, 7)
-
-
 class SpectralFeatures(Features):
     """Features made of a basis in frequency; see the module's docstring.
 
-    Subclasses define `basis`, `is_odd`, `reach`, `dilation` and `dilated`.
+    Subclasses define `basis` and whatever of the methods below is not as they say.
 
     Parameters
     ----------
@@ -135,9 +140,13 @@ class SpectralFeatures(Features):
     num_features: int = eqx.field(static=True, converter=check_count)
     centre: Any = eqx.field(default=None, kw_only=True)
     learn: bool = eqx.field(default=False, static=True, kw_only=True)
-    orders: tuple[tuple[int, ...], ...] | None = eqx.field(default=None, static=True, kw_only=True)
+    orders: Orders | None = eqx.field(default=None, static=True, kw_only=True)
     chosen: bool = eqx.field(default=False, static=True, kw_only=True)
 
+    #: The field that holds the dilation.
+    dilation_field: ClassVar[str] = "a"
+    #: Whether `basis` takes arrays of JAX too.
+    traceable: ClassVar[bool] = False
     #: Whether the basis is zero beyond `reach`, so that a lattice tiles what is within.
     compact: ClassVar[bool] = True
     #: Whether several columns take products of the lowest total order, not a grid of them.
@@ -148,29 +157,27 @@ class SpectralFeatures(Features):
     # ------------------------------------------------------------------ what a family is
 
     @abstractmethod
-    def basis(self, u: NDArray[np.float64], count: int) -> NDArray[np.float64]:
+    def basis(self, u: Floats, count: int) -> Floats:
         """Return the first `count` members at u, orthonormal under ∫ du, (count, len(u))."""
 
-    @abstractmethod
     def is_odd(self, order: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return which members are odd functions; all others are even."""
+        """Return which members are odd functions, all others being even: every second."""
+        return order % 2 == 1
 
-    @abstractmethod
     def reach(self, count: int) -> float:
-        """Return the |u| beyond which the first `count` members vanish."""
+        """Return the |u| beyond which the first `count` members vanish: 1."""
+        return 1.0
 
     @property
-    @abstractmethod
-    def dilation(self) -> NDArray[np.float64] | None:
+    def dilation(self) -> Floats | None:
         """c, one number or one per column, or `None` if left open."""
+        return getattr(self, self.dilation_field)
 
-    @abstractmethod
-    def dilated(self, dilation: NDArray[np.float64]) -> Self:
+    def dilated(self, dilation: Floats) -> Self:
         """Return a copy with another dilation."""
+        return replace(self, **{self.dilation_field: dilation})
 
-    def guess(
-        self, counts: NDArray[np.int64], width: NDArray[np.float64], length: NDArray[np.float64]
-    ) -> NDArray[np.float64]:
+    def guess(self, counts: NDArray[np.int64], width: Floats, length: Floats) -> Floats:
         """Return a dilation to start the choice from, (d,).
 
         For a box of that width and a kernel with those correlation lengths: `counts` functions of
@@ -178,7 +185,7 @@ class SpectralFeatures(Features):
         """
         return np.pi * np.maximum(counts - 1, 1) / (width + 2 * length)
 
-    def quadrature(self, count: int, size: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def quadrature(self, count: int, size: int) -> tuple[Floats, Floats]:
         """Return nodes u > 0 and weights of ∫ basis · g du over the half line, g smooth.
 
         Gauss–Legendre with `size` nodes between all `breakpoints`, unless a family knows better.
@@ -189,15 +196,14 @@ class SpectralFeatures(Features):
         nodes, weights = zip(*rules, strict=True)
         return np.concatenate(nodes), np.concatenate(weights)
 
-    def breakpoints(self, count: int) -> NDArray[np.float64]:
+    def breakpoints(self, count: int) -> Floats:
         """Return where the basis is not smooth, from 0 to `reach`."""
         return np.array([0.0, self.reach(count)])
 
     def traced_basis(self, u: Float[AnyArray, " t"], count: int) -> Float[AnyArray, "m t"]:
-        """Return `basis` as a JAX array, for inference by samples of u.
-
-        Calls back to NumPy, unless a family has a formula in JAX.
-        """
+        """Return `basis` as a JAX array, by calling back to NumPy unless it is traceable."""
+        if self.traceable:
+            return self.basis(u, count)  # type: ignore[arg-type]
         result = jax.ShapeDtypeStruct((count, len(u)), np.float64)
         return jax.pure_callback(lambda u: self.basis(np.asarray(u), count), result, u)
 
@@ -210,30 +216,26 @@ class SpectralFeatures(Features):
 
     # ------------------------------------------------------------------ the paper's features
 
-    def evaluate(self, kernel: Kernel, X: NDArray) -> NDArray[np.float64]:
+    def evaluate(self, kernel: Kernel, X: NDArray) -> Floats:
         """Return φ_m(x_n) by quadrature to rounding, (n, m).
 
         What is left open is chosen for the smallest box around X and the centre.
         """
         X = as_rows(X)
-        family = for_kernel(self, kernel, X.shape[1])
-        if family is not self:
+        if (family := for_kernel(self, kernel, X.shape[1])) is not self:
             return family.evaluate(kernel, X)
         centre = np.zeros(X.shape[1]) if self.centre is None else np.asarray(self.centre)
         radius = np.max(np.abs(X - centre), axis=0)
         features = replace(self, centre=centre).placed(kernel, centre - radius, centre + radius)
         return features._integrate(kernel, X)
 
-    def _integrate(self, kernel: Kernel, X: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _integrate(self, kernel: Kernel, X: Floats) -> Floats:
         orders, dilation = self._chosen(X.shape[1])
+        counts = orders.max(axis=0) + 1
         # Where the integrand turns fastest.
         far = X[np.unique(np.concatenate([X.argmin(axis=0), X.argmax(axis=0)]))]
         radius = np.max(np.abs(far - self.centre), axis=0)
-        turns = max(
-            float(c * self.reach(int(n)) * r / np.pi + n)
-            for c, n, r in zip(dilation, orders.max(axis=0) + 1, radius, strict=True)
-        )
-        size = int(turns) + 24
+        size = int(np.max(dilation * self._reaches(counts) * radius / np.pi + counts)) + 24
         enough = _CONVERGED * np.sqrt(prior_variance(kernel))
         while True:
             probe = self._sum_nodes(kernel, far, size)
@@ -243,7 +245,7 @@ class SpectralFeatures(Features):
                 return self._sum_nodes(kernel, X, 2 * size)
             size *= 2
 
-    def _sum_nodes(self, kernel: Kernel, X: NDArray[np.float64], size: int) -> NDArray[np.float64]:
+    def _sum_nodes(self, kernel: Kernel, X: Floats, size: int) -> Floats:
         """Return φ with `size` nodes for each half line, (n, m)."""
         orders, dilation = self._chosen(X.shape[1])
         num_dims = X.shape[1]
@@ -281,25 +283,14 @@ class SpectralFeatures(Features):
     # ------------------------------------------------------------------ choosing what is open
 
     def placed(
-        self,
-        kernel: Kernel,
-        lower: NDArray[np.float64],
-        upper: NDArray[np.float64],
-        lattice: FrequencyLattice | None = None,
+        self, kernel: Kernel, lower: Floats, upper: Floats, lattice: FrequencyLattice | None = None
     ) -> Self:
         """Return a copy with centre, products and dilation chosen for inputs within a box.
 
         The dilation is the one that leaves out least prior variance, averaged over the box.
         """
-        num_dims = len(lower)
-        if lattice is not None:
-            centre = lattice.centre
-        elif self.centre is not None:
-            centre = per_column(self.centre, num_dims, "centre")
-        else:
-            centre = (lower + upper) / 2
+        centre, reach = centred(self.centre, lower, upper, lattice)
         features = replace(self, centre=centre)
-        reach = np.maximum(np.abs(lower - centre), np.abs(upper - centre))
         width = np.where(reach > 0, 2 * reach, 1.0)
         length = correlation_lengths(kernel, width)
         if features.orders is None:
@@ -309,63 +300,48 @@ class SpectralFeatures(Features):
             orders = choose(self.num_features, width / length, most)
             features = replace(features, num_features=len(orders), orders=orders)
         if self.dilation is not None:
-            given = features.dilated(per_column(self.dilation, num_dims, "dilation"))
+            given = features.dilated(per_column(self.dilation, len(lower), "dilation"))
             return given._within(lattice)._fit_on(lattice)
         counts = np.max(np.array(features.orders), axis=0) + 1
         guess = self.guess(counts, width, length)
         features = replace(features, chosen=True)
         points = sample_box(centre - width / 2, centre + width / 2)
-        return features._best_dilation(guess, _FACTORS, kernel, points, lattice)
+        return features._best_dilation(guess, _AFRESH, kernel, points, lattice)
 
     def adjusted(
-        self,
-        kernel: Kernel,
-        lower: NDArray[np.float64],
-        upper: NDArray[np.float64],
-        lattice: FrequencyLattice | None = None,
+        self, kernel: Kernel, lower: Floats, upper: Floats, lattice: FrequencyLattice | None = None
     ) -> Self:
         """Return placed features placed again for another kernel, by steps from where they are."""
         if not self.chosen or self.dilation is None:
             return self.placed(kernel, lower, upper, lattice)
         dilation = np.asarray(self.dilation, dtype=float)
-        return self._best_dilation(
-            dilation, np.array([0.9, 1.0, 1.1]), kernel, sample_box(lower, upper), lattice, 2
-        )
+        return self._best_dilation(dilation, _NEARBY, kernel, sample_box(lower, upper), lattice)
 
     def _best_dilation(
         self,
-        guess: NDArray[np.float64],
-        factors: NDArray[np.float64],
+        guess: Floats,
+        search: tuple[Floats, int],
         kernel: Kernel,
-        points: NDArray[np.float64],
+        points: Floats,
         lattice: FrequencyLattice | None,
-        refinements: int = 6,
     ) -> Self:
         """Return the copy that leaves out least at some points, of guess · factors and between."""
-        tried: dict[float, float] = {}
+        factors, refinements = search
 
-        def score(factor: float) -> float:
-            if factor not in tried:
-                candidate = self.dilated(factor * guess)._fit_on(lattice)
-                tried[factor] = candidate._left_out(kernel, points, lattice)
-            return tried[factor]
+        def at(factor: float) -> Self:
+            return self.dilated(factor * guess)._fit_on(lattice)
 
-        best = float(min(factors, key=score))
         step = float(np.sqrt(factors[1] / factors[0]))
-        for _ in range(refinements):
-            best = min((best / step, best, best * step), key=score)
-            step = np.sqrt(step)
-        return self.dilated(best * guess)._fit_on(lattice)
+        score = lambda factor: at(factor)._left_out(kernel, points, lattice)  # noqa: E731
+        return at(least(score, factors, step, refinements))
 
-    def _left_out(
-        self, kernel: Kernel, points: NDArray[np.float64], lattice: FrequencyLattice | None
-    ) -> float:
+    def _left_out(self, kernel: Kernel, points: Floats, lattice: FrequencyLattice | None) -> float:
         """Return the mean of k(0) − Σ φ² over some points; infinite if a lattice is too coarse."""
         if lattice is None:
             orders, dilation = self._chosen(points.shape[1])
-            reaches = [self.reach(int(n)) for n in orders.max(axis=0) + 1]
+            highest = orders.max(axis=0)
             radius = np.max(np.abs(points - self.centre), axis=0)
-            size = int(np.max(dilation * reaches * radius / 2 + orders.max(axis=0))) + 24
+            size = int(np.max(dilation * self._reaches(highest + 1) * radius / 2 + highest)) + 24
             Phi = self._sum_nodes(kernel, points, size)
         else:
             try:
@@ -378,7 +354,7 @@ class SpectralFeatures(Features):
         """Return self, or raise `FeatureError` if a given band ends beyond the lattice."""
         if lattice is not None and self.compact:
             counts = np.max(np.array(self.orders), axis=0) + 1
-            reach = [self.reach(int(n)) for n in counts] * np.asarray(self.dilation)
+            reach = self._reaches(counts) * np.asarray(self.dilation)
             end = (lattice.extent + 1) * lattice.spacing
             if np.any(reach > end):
                 raise FeatureError(
@@ -394,14 +370,14 @@ class SpectralFeatures(Features):
         cells = np.clip(np.round(self.dilation / lattice.spacing - 0.5), 0, lattice.extent)
         return self.dilated((cells + 0.5) * lattice.spacing)
 
-    def _chosen(self, num_dims: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    def _chosen(self, num_dims: int) -> tuple[NDArray[np.int64], Floats]:
         if self.orders is None or self.dilation is None:
-            raise FeatureError(
-                f"{type(self).__name__} has open parameters: call placed(kernel, lower, upper) "
-                "first."
-            )
+            raise self.unplaced()
         orders = np.array(self.orders)
         return orders, np.broadcast_to(np.asarray(self.dilation, dtype=float), (num_dims,))
+
+    def _reaches(self, counts: NDArray[np.int64]) -> Floats:
+        return np.array([self.reach(int(count)) for count in counts])
 
     def odd(self, orders: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Return which products of members are odd in ω, (m,)."""
@@ -425,9 +401,7 @@ class SpectralFeatures(Features):
         psi[:, 1:] *= 2
         return MassSeries(lattice, indices, self.odd(orders), psi)
 
-    def quadrature_error(
-        self, kernel: Kernel, lattice: FrequencyLattice, points: NDArray[np.float64]
-    ) -> float:
+    def quadrature_error(self, kernel: Kernel, lattice: FrequencyLattice, points: Floats) -> float:
         """Return how much φ changes, relative to √k(0), when the lattice is three times as fine.
 
         Three times, not twice: the finer lattice then tiles [−c, c] too.

@@ -1,8 +1,4 @@
-r"""Variational Fourier features (Hensman, Durrande & Solin) of Matérn kernels on a window.
-
-Products of one-dimensional series, as series on the lattice of all columns.
-
-The Fourier basis of a window under Matérn kernels (Hensman, Durrande, Solin 2018).
+r"""Variational Fourier features of Matérn kernels on a window (Hensman, Durrande & Solin 2018).
 
 On a window of width P the inducing variables are RKHS inner products of f with the Fourier basis
 of that window, c_m = cos ω_m(x−x₀) and s_m = sin ω_m(x−x₀), ω_m = 2πm/P, x₀ the middle:
@@ -32,7 +28,7 @@ correction for each b, which undoes the wrap.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Self
 
@@ -45,61 +41,28 @@ from numpy.typing import NDArray
 
 from orthogp.errors import FeatureError
 from orthogp.features.additive import for_kernel
-from orthogp.features.base import PointFeatures, as_rows, check_count
-from orthogp.features.placement import correlation_lengths, grid_orders, sample_box
-from orthogp.features.series import SeriesFeatures
-from orthogp.kernels import Kernel, Matern12, Matern32, Matern52, On, Product, components
+from orthogp.features.base import Floats, Orders, PointFeatures, as_rows, check_count
+from orthogp.features.placement import (
+    best_margin,
+    check_inside,
+    correlation_lengths,
+    grid_orders,
+    sample_box,
+)
+from orthogp.features.series import Indices, SeriesFeatures
+from orthogp.kernels import Kernel, Matern12, Matern32, On, Product, components
+from orthogp.kernels.base import Scalar, Vector
+from orthogp.kernels.stationary import HalfIntegerMatern
 from orthogp.precision import AnyArray, in_double
 from orthogp.statistics import FrequencyLattice
 
-# Margins in lengthscales that are tried, then refined.
-_MARGINS = np.concatenate([[0.0], np.geomspace(0.25, 32.0, 15)])
-_REFINEMENTS = 4
-# Relative to the window's width: how far outside rounding may put the data's ends.
-_ROUNDING = 1e-9
+
+def is_sine(order: Indices) -> NDArray[np.bool_]:
+    """Return which features of one column are sines."""
+    return (order > 0) & (order % 2 == 0)
 
 
-def best_margin(error: Callable[[float], float]) -> float:
-    """Return the margin between 0 and 40 lengthscales at which an error is least."""
-    tried: dict[float, float] = {}
-
-    def remembered(margin: float) -> float:
-        if margin not in tried:
-            tried[margin] = error(margin)
-        return tried[margin]
-
-    best = float(min(_MARGINS, key=remembered))
-    step = float(np.sqrt(_MARGINS[2] / _MARGINS[1]))
-    for _ in range(_REFINEMENTS):
-        best = min((best / step, best, best * step), key=remembered)
-        step = float(np.sqrt(step))
-    return best
-
-
-def check_inside(
-    lower: NDArray[np.float64],
-    upper: NDArray[np.float64],
-    start: NDArray[np.float64],
-    end: NDArray[np.float64],
-    remedy: str,
-) -> None:
-    """Raise `FeatureError` unless the data's box lies between `start` and `end`."""
-    slack = _ROUNDING * (end - start)
-    if np.any((lower < start - slack) | (upper > end + slack)):
-        raise FeatureError(
-            f"The features are defined on {_box(start, end)} only, but the data cover "
-            f"{_box(lower, upper)}: {remedy}."
-        )
-
-
-def _box(lower: NDArray[np.float64], upper: NDArray[np.float64]) -> str:
-    ends = zip(np.atleast_1d(lower), np.atleast_1d(upper), strict=True)
-    return " × ".join(f"[{low:.6g}, {high:.6g}]" for low, high in ends)
-
-
-def product_series(
-    tables: list[Float[AnyArray, "_ _"]], odd: list[NDArray[np.bool_]], orders: NDArray[np.int64]
-) -> Float[AnyArray, "m s"]:
+def product_series(tables: list[Float[AnyArray, "_ _"]], orders: Indices) -> Float[AnyArray, "m s"]:
     r"""Return the coefficients of products of series, one of each column.
 
     An even series is Σ_t c_t e^{iθ_t} and an odd one −i Σ_t c_t e^{iθ_t}, with c symmetric or
@@ -109,8 +72,6 @@ def product_series(
     ----------
     tables : list of (m_d, n_d + 1)
         Coefficients of cosines or sines at the indices 0…n_d of each column.
-    odd : list of (m_d,)
-        Which rows are series of sines.
     orders : (m, d)
         The rows to multiply.
 
@@ -121,30 +82,21 @@ def product_series(
         its number of odd factors is odd.
     """
     result = jnp.ones((len(orders), 1))
-    for d, (table, is_odd) in enumerate(zip(tables, odd, strict=True)):
-        sign = jnp.where(jnp.asarray(is_odd), -1.0, 1.0)[:, None]
-        zero = jnp.where(jnp.asarray(is_odd)[:, None], 0.0, table[:, :1])
-        half = table[:, 1:] / 2
-        factor = jnp.concatenate([sign * half[:, ::-1], zero, half], axis=1)[orders[:, d]]
+    for table, order in zip(tables, orders.T, strict=True):
+        odd = jnp.asarray(is_sine(np.arange(len(table))))[:, None]
+        zero, half = jnp.where(odd, 0.0, table[:, :1]), table[:, 1:] / 2
+        mirrored = jnp.where(odd, -half[:, ::-1], half[:, ::-1])
+        factor = jnp.concatenate([mirrored, zero, half], axis=1)[order]
         result = (result[:, :, None] * factor[:, None, :]).reshape(len(orders), -1)
-    num_odd = np.sum([is_odd[orders[:, d]] for d, is_odd in enumerate(odd)], axis=0)
-    result = jnp.where(jnp.asarray(num_odd // 2 % 2)[:, None] == 1, -result, result)
+    pairs = np.sum(is_sine(orders), axis=1) // 2
+    result = jnp.where(jnp.asarray(pairs % 2)[:, None] == 1, -result, result)
     middle = result.shape[1] // 2
     return jnp.concatenate([result[:, middle : middle + 1], 2 * result[:, middle + 1 :]], axis=1)
 
 
-def product_parity(odd: list[NDArray[np.bool_]], orders: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return which products are odd functions, (m,)."""
-    return np.sum([is_odd[orders[:, d]] for d, is_odd in enumerate(odd)], axis=0) % 2 == 1
-
-
-#: The kernels whose processes have finitely many derivatives as their state.
-HalfIntegerMatern = Matern12 | Matern32 | Matern52
-
-
 def whitened(
     kernel: HalfIntegerMatern,
-    spacing: Float[AnyArray, ""],
+    spacing: Scalar,
     cosines: Float[AnyArray, "n c"],
     sines: Float[AnyArray, "n s"],
 ) -> Float[AnyArray, "n m"]:
@@ -164,9 +116,7 @@ def whitened(
     return jnp.concatenate([cosines, sines], axis=1)[:, np.argsort(position)]
 
 
-def _states(
-    kernel: HalfIntegerMatern, omegas: Float[AnyArray, " c"]
-) -> tuple[list[Float[AnyArray, " c"]], list[Float[AnyArray, " c"]]]:
+def _states(kernel: HalfIntegerMatern, omegas: Vector) -> tuple[list[Vector], list[Vector]]:
     """Return cosines' and sines' values and derivatives at the window's end, whitened, v = 1."""
     ratio = omegas * jnp.reshape(kernel.lengthscale, ()) / np.sqrt(2 * kernel.nu)
     value = jnp.ones_like(ratio)
@@ -177,9 +127,7 @@ def _states(
     return [value, (1 - 3 * ratio**2) / np.sqrt(8)], [np.sqrt(3) * ratio]
 
 
-def _correct(
-    values: Float[AnyArray, "n c"], vectors: Sequence[Float[AnyArray, " c"]]
-) -> Float[AnyArray, "n c"]:
+def _correct(values: Float[AnyArray, "n c"], vectors: Sequence[Vector]) -> Float[AnyArray, "n c"]:
     """Return rows W v with W (I + Σ_r b_r b_rᵀ) Wᵀ = I, one vector b after the other.
 
     (I + bbᵀ)^{−1/2} = I − bbᵀ/(s + s²) with s² = 1 + |b|²; it turns the vectors that follow, too.
@@ -191,7 +139,7 @@ def _correct(
     return values
 
 
-def _check_edge(value: object, name: str) -> NDArray[np.float64] | None:
+def _check_edge(value: object, name: str) -> Floats | None:
     if value is None:
         return None
     try:
@@ -208,8 +156,8 @@ class VariationalFourier(PointFeatures):
 
         Φ = basis · K_uu^{−1/2},      Φ Φᵀ = K_fu K_uu⁻¹ K_uf
 
-    whitened with rank-one corrections, O(M) per point; see `features/vff.py`. Several
-    columns need a product of kernels, `Matern32().on(0) * Matern32().on(1)`, and take products of
+    whitened with rank-one corrections, O(M) per point; see the module's docstring. Several columns
+    need a product of kernels, `Matern32().on(0) * Matern32().on(1)`, and take products of
     features; sums of kernels take the features of each term.
 
     Parameters
@@ -226,7 +174,9 @@ class VariationalFourier(PointFeatures):
     num_features: int = eqx.field(static=True, converter=check_count)
     lower: Any = eqx.field(default=None, converter=lambda value: _check_edge(value, "lower"))
     upper: Any = eqx.field(default=None, converter=lambda value: _check_edge(value, "upper"))
-    orders: tuple[tuple[int, ...], ...] | None = eqx.field(default=None, static=True, kw_only=True)
+    orders: Orders | None = eqx.field(default=None, static=True, kw_only=True)
+
+    known_as = ("variational-fourier",)
 
     def __check_init__(self) -> None:
         if (self.lower is None) != (self.upper is None):
@@ -244,10 +194,10 @@ class VariationalFourier(PointFeatures):
         middle = (self.lower + self.upper) / 2
         phases = 2 * jnp.pi * (X - middle) / period
         Phi = jnp.ones((len(X), len(orders)))
-        for d, own in enumerate(_matern_factors(kernel, X.shape[1])):
+        for d, factor in enumerate(_matern_factors(kernel, X.shape[1])):
             cosines, sines = _orders_to_counts(orders[:, d])
             table = whitened(
-                own,
+                factor,
                 2 * jnp.pi / period[d],
                 jnp.cos(phases[:, d, None] * np.arange(cosines)),
                 jnp.sin(phases[:, d, None] * np.arange(1, sines + 1)),
@@ -255,7 +205,7 @@ class VariationalFourier(PointFeatures):
             Phi = Phi * table[:, orders[:, d]]
         return Phi
 
-    def evaluate(self, kernel: Kernel, X: NDArray) -> NDArray[np.float64]:
+    def evaluate(self, kernel: Kernel, X: NDArray) -> Floats:
         """Return φ_m(x_n), (n, m); an open window is chosen for the smallest box around X."""
         X = as_rows(X)
         family = for_kernel(self, kernel, X.shape[1])
@@ -266,11 +216,7 @@ class VariationalFourier(PointFeatures):
         _matern_factors(kernel, num_dims)
 
     def placed(
-        self,
-        kernel: Kernel,
-        lower: NDArray[np.float64],
-        upper: NDArray[np.float64],
-        lattice: FrequencyLattice | None = None,
+        self, kernel: Kernel, lower: Floats, upper: Floats, lattice: FrequencyLattice | None = None
     ) -> Self:
         """Return a copy with products and window chosen; on a lattice its period is the window.
 
@@ -290,7 +236,7 @@ class VariationalFourier(PointFeatures):
         check_inside(lower, upper, start, end, remedy)
         return replace(features, lower=start, upper=end)
 
-    def wanted_period(self, kernel: Kernel, width: NDArray[np.float64]) -> NDArray[np.float64]:
+    def wanted_period(self, kernel: Kernel, width: Floats) -> Floats:
         """Return the width of the window, (d,).
 
         Unless given it is the one that leaves out least prior variance, averaged over the data.
@@ -300,11 +246,11 @@ class VariationalFourier(PointFeatures):
             return np.broadcast_to(self.upper - self.lower, (num_dims,)).astype(float)
         width = np.where(width > 0, width, 1.0)
         orders = self._with_orders(kernel, width)._chosen_orders()
-        # The variance explained is a product over the columns: each has its own best window.
+        # The variance explained is a product over the columns: each has a best window.
         return np.array(
             [
-                _best_window(own, int(orders[:, d].max()) + 1, float(width[d]))
-                for d, own in enumerate(_matern_factors(kernel, num_dims))
+                _best_window(factor, int(orders[:, d].max()) + 1, float(width[d]))
+                for d, factor in enumerate(_matern_factors(kernel, num_dims))
             ]
         )
 
@@ -318,10 +264,10 @@ class VariationalFourier(PointFeatures):
                 f"at {lattice.extent}: use fewer features."
             )
         indices = FrequencyLattice(lattice.spacing, reach, lattice.centre).half_indices()
-        odd = product_parity(_parities(orders), orders)
+        odd = np.sum(is_sine(orders), axis=1) % 2 == 1
         return VariationalFourierSeries(lattice, indices, odd, self.orders or ())
 
-    def _with_orders(self, kernel: Kernel, width: NDArray[np.float64]) -> Self:
+    def _with_orders(self, kernel: Kernel, width: Floats) -> Self:
         _matern_factors(kernel, len(width))
         if self.orders is not None:
             return self
@@ -329,11 +275,9 @@ class VariationalFourier(PointFeatures):
         orders = grid_orders(self.num_features, width / correlation_lengths(kernel, width))
         return replace(self, num_features=len(orders), orders=orders)
 
-    def _chosen_orders(self) -> NDArray[np.int64]:
+    def _chosen_orders(self) -> Indices:
         if self.orders is None:
-            raise FeatureError(
-                "VariationalFourier has open parameters: call placed(kernel, lower, upper) first."
-            )
+            raise self.unplaced()
         return np.array(self.orders)
 
 
@@ -345,31 +289,26 @@ class VariationalFourierSeries(SeriesFeatures):
     """
 
     lattice: FrequencyLattice = eqx.field(static=True)
-    indices: NDArray[np.int64]
+    indices: Indices
     odd: NDArray[np.bool_]
-    orders: tuple[tuple[int, ...], ...] = eqx.field(static=True)
+    orders: Orders = eqx.field(static=True)
 
     def coefficients(self, kernel: Kernel) -> Float[AnyArray, "m s"]:
         """Return the whitened coefficients of cosines and sines."""
         orders = np.array(self.orders)
         tables = []
-        for d, own in enumerate(_matern_factors(kernel, orders.shape[1])):
+        for d, factor in enumerate(_matern_factors(kernel, orders.shape[1])):
             cosines, sines = _orders_to_counts(orders[:, d])
             spacing = jnp.asarray(self.lattice.spacing[d])
-            tables.append(whitened(own, spacing, jnp.eye(cosines), jnp.eye(cosines, sines, k=-1)).T)
-        return product_series(tables, _parities(orders), orders)
+            waves = jnp.eye(cosines), jnp.eye(cosines, sines, k=-1)
+            tables.append(whitened(factor, spacing, *waves).T)
+        return product_series(tables, orders)
 
 
-def _orders_to_counts(orders: NDArray[np.int64]) -> tuple[int, int]:
+def _orders_to_counts(orders: Indices) -> tuple[int, int]:
     """Return how many cosines (the constant among them) and sines a column's orders ask for."""
     highest = int(orders.max())
     return (highest + 1) // 2 + 1, highest // 2
-
-
-def _parities(orders: NDArray[np.int64]) -> list[NDArray[np.bool_]]:
-    """Return for each column which of its one-dimensional features are sines."""
-    counts = orders.max(axis=0) + 1
-    return [(np.arange(n) > 0) & (np.arange(n) % 2 == 0) for n in counts]
 
 
 def _matern_factors(kernel: Kernel, num_dims: int) -> list[HalfIntegerMatern]:
@@ -379,12 +318,12 @@ def _matern_factors(kernel: Kernel, num_dims: int) -> list[HalfIntegerMatern]:
     whole = parts[0][1] if len(parts) == 1 and len(parts[0][0]) == num_dims else kernel
     factors = whole.factors if isinstance(whole, Product) else (whole,)
     for factor in factors:
-        dims, own = (factor.dims, factor.kernel) if isinstance(factor, On) else ((0,), factor)
-        if len(dims) == 1 and isinstance(own, HalfIntegerMatern):
-            found[dims[0]] = own
+        dims, inner = (factor.dims, factor.kernel) if isinstance(factor, On) else ((0,), factor)
+        if len(dims) == 1 and isinstance(inner, HalfIntegerMatern):
+            found[dims[0]] = inner
     if len(found) != num_dims or len(factors) != num_dims:
         names = " * ".join(
-            type(own.kernel if isinstance(own, On) else own).__name__ for own in factors
+            type(part.kernel if isinstance(part, On) else part).__name__ for part in factors
         )
         raise FeatureError(
             "VariationalFourier takes Matern12, Matern32 or Matern52 on one column, or a product "
@@ -410,7 +349,5 @@ def _best_window(kernel: HalfIntegerMatern, count: int, width: float) -> float:
 
 @in_double
 @eqx.filter_jit
-def _mean_square(
-    features: VariationalFourier, kernel: Kernel, points: Float[AnyArray, " n"]
-) -> Float[AnyArray, ""]:
+def _mean_square(features: VariationalFourier, kernel: Kernel, points: Floats) -> Scalar:
     return jnp.mean(jnp.sum(features.phi(kernel, jnp.asarray(points)[:, None]) ** 2, axis=1))

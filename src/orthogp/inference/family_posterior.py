@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from orthogp.features import Features, MeanPrior
-from orthogp.features.additive import is_wrapped
 from orthogp.features.base import prior_variance
 from orthogp.features.series import SeriesFeatures
 from orthogp.inference.bounds import factorise, unwhiten, whiten
@@ -149,7 +148,7 @@ class FamilyPosterior(PredictivePosterior):
     def _period(self) -> NDArray[np.float64] | None:
         """The period of the prior, if it is the wrapped one."""
         features = self.features
-        if isinstance(features, SeriesFeatures) and is_wrapped(features):
+        if isinstance(features, SeriesFeatures) and features.wrapped:
             return features.lattice.period
         return None
 

@@ -1,36 +1,27 @@
-"""Stationary kernels: a covariance k(τ) and its spectral density S(ω), side by side."""
+"""Stationary kernels: a covariance k(τ) and its spectral density S(ω), side by side.
 
-from orthogp.kernels.base import Kernel, On, Sum
-from orthogp.kernels.convert import KERNEL_NAMES, from_sklearn, resolve_kernel
-from orthogp.kernels.cyclic import Categorical, Cyclic
-from orthogp.kernels.densities import QuasiPeriodic, SpectralKernel, SpectralMixture
-from orthogp.kernels.product import Product
-from orthogp.kernels.rotated import Rotated
-from orthogp.kernels.sphere import OnSphere
-from orthogp.kernels.stationary import RBF, Matern, Matern12, Matern32, Matern52, RationalQuadratic
-from orthogp.kernels.terms import additive, components
+A line here makes a kernel public, lets files hold it, and makes its `known_as` a name of it.
+"""
 
-__all__ = [
-    "KERNEL_NAMES",
-    "RBF",
-    "Categorical",
-    "Cyclic",
-    "Kernel",
-    "Matern",
-    "Matern12",
-    "Matern32",
-    "Matern52",
-    "On",
-    "OnSphere",
-    "Product",
-    "QuasiPeriodic",
-    "RationalQuadratic",
-    "Rotated",
-    "SpectralKernel",
-    "SpectralMixture",
-    "Sum",
-    "additive",
-    "components",
-    "from_sklearn",
-    "resolve_kernel",
-]
+from orthogp.kernels.base import KERNEL_NAMES as KERNEL_NAMES
+from orthogp.kernels.base import Kernel as Kernel
+from orthogp.kernels.base import On as On
+from orthogp.kernels.base import Product as Product
+from orthogp.kernels.base import Sum as Sum
+from orthogp.kernels.densities import QuasiPeriodic as QuasiPeriodic
+from orthogp.kernels.densities import SpectralKernel as SpectralKernel
+from orthogp.kernels.densities import SpectralMixture as SpectralMixture
+from orthogp.kernels.sphere import OnSphere as OnSphere
+from orthogp.kernels.stationary import RBF as RBF
+from orthogp.kernels.stationary import Matern as Matern
+from orthogp.kernels.stationary import Matern12 as Matern12
+from orthogp.kernels.stationary import Matern32 as Matern32
+from orthogp.kernels.stationary import Matern52 as Matern52
+from orthogp.kernels.stationary import RationalQuadratic as RationalQuadratic
+from orthogp.kernels.terms import additive as additive
+from orthogp.kernels.terms import components as components
+from orthogp.kernels.terms import from_sklearn as from_sklearn
+from orthogp.kernels.terms import resolve_kernel as resolve_kernel
+from orthogp.kernels.transformed import Categorical as Categorical
+from orthogp.kernels.transformed import Cyclic as Cyclic
+from orthogp.kernels.transformed import Rotated as Rotated

@@ -16,9 +16,12 @@ Gaussians, and mixtures of them with heavy tails, have a better correction (stat
 from __future__ import annotations
 
 import itertools
+import math
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields, replace
+from functools import reduce
+from operator import add, mul
 from typing import Any, ClassVar, Self
 
 import equinox as eqx
@@ -30,8 +33,20 @@ from jaxtyping import Float
 from orthogp.errors import KernelError, check_positive
 from orthogp.precision import AnyArray
 
+#: One number, one vector with an entry for each column, several of them, lengthscales.
+Scalar = Float[AnyArray, ""]
+Vector = Float[AnyArray, " d"]
+Vectors = Float[AnyArray, "r d"]
+Lengths = Float[AnyArray, "*d"]
+#: Columns of X, counted from 0.
+Columns = tuple[int, ...]
+
 #: The mean radius of the Earth in kilometres.
 EARTH_RADIUS = 6371.0088
+#: The kernels that can be named by a string: all classes with a `known_as`.
+KERNEL_NAMES: dict[str, type[Kernel]] = {}
+# The parameters that only scale a kernel.
+_AMPLITUDES = ("variance", "weights")
 
 
 class Kernel(eqx.Module):
@@ -44,10 +59,10 @@ class Kernel(eqx.Module):
 
     fixed: tuple[str, ...] = eqx.field(static=True, default=(), kw_only=True)
 
-    #: Makes the product of two kernels; `kernels/product.py`, which imports this file, sets it.
-    multiply: ClassVar[Callable[[Kernel, Kernel], Kernel]]
-    #: Puts a kernel on the sphere; `kernels/sphere.py` sets it.
-    place_on_sphere: ClassVar[Callable[[Kernel, tuple[int, ...], float], Kernel]]
+    #: The string that stands for the kernel with its default parameters, if any.
+    known_as: ClassVar[str] = ""
+    #: Puts a kernel on the sphere; `kernels/sphere.py`, which imports this file, sets it.
+    place_on_sphere: ClassVar[Callable[[Kernel, Columns, float], Kernel]]
     #: Whether it prints as several kernels, which need parentheses inside another one.
     compound: ClassVar[bool] = False
     #: Images summed on each side when the kernel is wrapped, by number of columns. With few
@@ -55,59 +70,59 @@ class Kernel(eqx.Module):
     #: second brings it to rounding. Where lags are further out, a user's functions may overflow.
     num_images: ClassVar[dict[int, int]] = {1: 2, 2: 2, 3: 2}
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if name := vars(cls).get("known_as"):
+            KERNEL_NAMES[name] = cls
+
     @abstractmethod
-    def k(self, lag: Float[AnyArray, " d"]) -> Float[AnyArray, ""]:
+    def k(self, lag: Vector) -> Scalar:
         """Return the covariance k(τ) at one lag."""
 
     @abstractmethod
-    def spectral_density(self, omega: Float[AnyArray, " d"]) -> Float[AnyArray, ""]:
+    def spectral_density(self, omega: Vector) -> Scalar:
         """Return the spectral density S(ω) at one angular frequency."""
 
-    @abstractmethod
-    def prior_variance(self) -> Float[AnyArray, ""]:
-        """Return k(0)."""
+    def prior_variance(self) -> Scalar:
+        """Return k(0): the parameter `variance`, unless a kernel says otherwise."""
+        parameters = self.parameters()
+        if "variance" not in parameters:
+            raise KernelError(f"{self.label} has no variance: it must define prior_variance.")
+        return jnp.asarray(parameters["variance"])
 
     @property
     def label(self) -> str:
         """What it is called in reports."""
         return type(self).__name__
 
-    def derivative_variance(self, num_dims: int) -> Float[AnyArray, " d"]:
+    def derivative_variance(self, num_dims: int) -> Vector:
         """Return −∂²k(0)/∂τ_d² for each dimension, infinite where paths have no derivative."""
         raise KernelError(f"{type(self).__name__} does not define derivative_variance.")
 
-    def mass(
-        self, omega: Float[AnyArray, " d"], spacing: Float[AnyArray, " d"]
-    ) -> Float[AnyArray, ""]:
+    def mass(self, omega: Vector, spacing: Vector) -> Scalar:
         """Return the prior variance of the lattice mode at ω (see the module's docstring)."""
         density = self.spectral_density(omega)
         return self._wrap_scale(2 * jnp.pi / spacing) * jnp.prod(spacing) * density
 
-    def image_sum(
-        self, lag: Float[AnyArray, " d"], period: Float[AnyArray, " d"]
-    ) -> Float[AnyArray, ""]:
+    def image_sum(self, lag: Vector, period: Vector) -> Scalar:
         """Return Σ_{j≠0} k(τ + jP), what wrapping adds to k(τ)."""
         most = self.num_images[lag.shape[0]]
         shifts = range(-most, most + 1)
         images = np.array([j for j in itertools.product(shifts, repeat=lag.shape[0]) if any(j)])
         return jnp.sum(jax.vmap(lambda j: self.k(lag + j * period))(jnp.asarray(images, float)))
 
-    def wrapped(
-        self, lag: Float[AnyArray, " d"], period: Float[AnyArray, " d"]
-    ) -> Float[AnyArray, ""]:
+    def wrapped(self, lag: Vector, period: Vector) -> Scalar:
         """Return k_P(τ), the covariance of the process on the lattice."""
         return self._wrap_scale(period) * (self.k(lag) + self.image_sum(lag, period))
 
-    def _wrap_scale(self, period: Float[AnyArray, " d"]) -> Float[AnyArray, ""]:
+    def _wrap_scale(self, period: Vector) -> Scalar:
         variance = self.prior_variance()
         images = self.image_sum(jnp.zeros_like(period), period)
         # An oscillation that outlasts the images summed here may seem to cancel k(0); its wrap
         # error then says that the period is too short, and masses must not turn negative.
         return variance / jnp.maximum(variance + images, 0.5 * variance)
 
-    def frequencies(
-        self, normals: Float[AnyArray, "r d"], uniforms: Float[AnyArray, "r d"]
-    ) -> Float[AnyArray, "r d"]:
+    def frequencies(self, normals: Vectors, uniforms: Vectors) -> Vectors:
         """Return frequencies with the density S/k(0), made of random numbers that stay the same.
 
         They move smoothly with the kernel's parameters. Kernels whose spectral measure is a scale
@@ -123,15 +138,20 @@ class Kernel(eqx.Module):
             "Matern, Matern12, Matern32, Matern52, RationalQuadratic, or products of them."
         )
 
-    def primitives(self) -> Iterator[tuple[Kernel, tuple[int, ...] | None]]:
-        """Yield the kernels this one is a sum of, each with its columns (`None`: all)."""
+    @property
+    def summands(self) -> tuple[Kernel, ...]:
+        """The terms of a sum, or the kernel alone."""
+        return (self,)
+
+    def primitives(self) -> Iterator[tuple[Kernel, Columns | None]]:
+        """Yield the kernels that a kernel is made of, each with its columns (`None`: all)."""
         yield self, None
 
     def with_primitives(self, primitives: Iterator[Kernel]) -> Kernel:
         """Return this kernel with its primitives replaced, in the order of `primitives()`."""
         return next(primitives)
 
-    def columns(self, num_dims: int) -> tuple[int, ...]:
+    def columns(self, num_dims: int) -> Columns:
         """Return the columns that the kernel sees, of `num_dims`."""
         seen = [range(num_dims) if dims is None else dims for _, dims in self.primitives()]
         return tuple(sorted({column for dims in seen for column in dims}))
@@ -174,14 +194,10 @@ class Kernel(eqx.Module):
         """Return factor · k."""
         return self.with_parameters(variance=self.parameters()["variance"] * factor)
 
-    def on(self, *dims: int | tuple[int, ...] | list[int]) -> On:
+    def on(self, *dims: int | Columns | list[int]) -> On:
         """Return the kernel acting on some columns of X only."""
-        flat = tuple(
-            int(d)
-            for group in dims
-            for d in (group if isinstance(group, tuple | list) else [group])
-        )
-        return On(self, flat)
+        groups = (group if isinstance(group, tuple | list) else [group] for group in dims)
+        return On(self, tuple(int(d) for group in groups for d in group))
 
     def on_sphere(
         self, longitude: int, latitude: int, *further: int, radius: float = EARTH_RADIUS
@@ -212,13 +228,11 @@ class Kernel(eqx.Module):
     def __add__(self, other: object) -> Sum:
         if not isinstance(other, Kernel):
             return NotImplemented
-        left = self.terms if isinstance(self, Sum) else (self,)
-        right = other.terms if isinstance(other, Sum) else (other,)
-        return Sum((*left, *right))
+        return Sum((*self.summands, *other.summands))
 
     def __mul__(self, factor: object) -> Kernel:
         if isinstance(factor, Kernel):
-            return Kernel.multiply(self, factor)
+            return product(self, factor)
         if not isinstance(factor, int | float | np.number):
             return NotImplemented
         return self.scaled(float(check_positive(factor, "The factor of a kernel")))
@@ -232,80 +246,222 @@ class Kernel(eqx.Module):
         return f"{type(self).__name__}({', '.join(shown)})"
 
 
-class Sum(Kernel):
-    """The sum of kernels: independent processes added up."""
-
-    terms: tuple[Kernel, ...]
+class Combination(Kernel):
+    """Several kernels combined; whatever concerns each part by itself is forwarded to the parts."""
 
     compound = True
+    #: Makes one covariance of two.
+    operation: ClassVar[Callable[[Any, Any], Any]]
 
-    def k(self, lag: Float[AnyArray, " d"]) -> Float[AnyArray, ""]:
-        """Return Σ k_i(τ)."""
-        return _total(term.k(lag) for term in self.terms)
+    @property
+    @abstractmethod
+    def parts(self) -> tuple[Kernel, ...]:
+        """The kernels that are combined."""
 
-    def spectral_density(self, omega: Float[AnyArray, " d"]) -> Float[AnyArray, ""]:
-        """Return Σ S_i(ω)."""
-        return _total(term.spectral_density(omega) for term in self.terms)
+    def with_parts(self, parts: Iterable[Kernel]) -> Self:
+        """Return the same combination of other kernels."""
+        return type(self)(tuple(parts))  # type: ignore[call-arg]
 
-    def prior_variance(self) -> Float[AnyArray, ""]:
-        """Return Σ k_i(0)."""
-        return _total(term.prior_variance() for term in self.terms)
+    def k(self, lag: Vector) -> Scalar:
+        """Return the sum or product of the k_i(τ)."""
+        return reduce(self.operation, (part.k(lag) for part in self.parts))
 
-    def derivative_variance(self, num_dims: int) -> Float[AnyArray, " d"]:
-        """Return the sum of the terms' derivative variances."""
-        return _total(term.derivative_variance(num_dims) for term in self.terms)
+    def prior_variance(self) -> Scalar:
+        """Return the sum or product of the k_i(0)."""
+        return reduce(self.operation, (part.prior_variance() for part in self.parts))
 
-    def mass(
-        self, omega: Float[AnyArray, " d"], spacing: Float[AnyArray, " d"]
-    ) -> Float[AnyArray, ""]:
-        """Return the sum of the terms' masses."""
-        return _total(term.mass(omega, spacing) for term in self.terms)
+    def wrapped(self, lag: Vector, period: Vector) -> Scalar:
+        """Return the sum or product of the wrapped covariances."""
+        return reduce(self.operation, (part.wrapped(lag, period) for part in self.parts))
 
-    def wrapped(
-        self, lag: Float[AnyArray, " d"], period: Float[AnyArray, " d"]
-    ) -> Float[AnyArray, ""]:
-        """Return the sum of the wrapped terms."""
-        return _total(term.wrapped(lag, period) for term in self.terms)
+    def primitives(self) -> Iterator[tuple[Kernel, Columns | None]]:
+        """Yield the primitives of every part."""
+        for part in self.parts:
+            yield from part.primitives()
 
-    def primitives(self) -> Iterator[tuple[Kernel, tuple[int, ...] | None]]:
-        """Yield the primitives of every term."""
-        for term in self.terms:
-            yield from term.primitives()
+    def with_primitives(self, primitives: Iterator[Kernel]) -> Self:
+        """Return the combination with its primitives replaced."""
+        return self.with_parts(part.with_primitives(primitives) for part in self.parts)
 
-    def with_primitives(self, primitives: Iterator[Kernel]) -> Sum:
-        """Return the sum with its primitives replaced."""
-        return Sum(tuple(term.with_primitives(primitives) for term in self.terms))
+    def with_columns(self, renamed: dict[int, int]) -> Self:
+        """Return the combination with the columns of its parts renamed."""
+        return self.with_parts(part.with_columns(renamed) for part in self.parts)
 
-    def with_columns(self, renamed: dict[int, int]) -> Sum:
-        """Return the sum with the columns of its terms renamed."""
-        return Sum(tuple(term.with_columns(renamed) for term in self.terms))
-
-    def fix(self, *names: str) -> Sum:
-        """Return a copy in which the named parameters of every term that has them are fixed."""
+    def fix(self, *names: str) -> Self:
+        """Return a copy in which the named parameters of every part that has them are fixed."""
         known = {name for primitive, _ in self.primitives() for name in primitive.parameters()}
         if unknown := [name for name in names if name not in known]:
-            raise KernelError(f"No term of the sum has a parameter {unknown[0]!r}.")
+            raise KernelError(
+                f"No kernel of the {self.label.lower()} has a parameter {unknown[0]!r}."
+            )
         return self.with_primitives(
-            primitive.fix(*(name for name in names if name in primitive.parameters()))
-            if not names or any(name in primitive.parameters() for name in names)
+            primitive.fix(*held)
+            if (held := [name for name in names or known if name in primitive.parameters()])
             else primitive
             for primitive, _ in self.primitives()
         )
 
+    def check(self, num_dims: int) -> None:
+        """Check every part."""
+        for part in self.parts:
+            part.check(num_dims)
+
+
+class Sum(Combination):
+    """The sum of kernels: independent processes added up."""
+
+    terms: tuple[Kernel, ...]
+
+    operation = staticmethod(add)
+
+    @classmethod
+    def of(cls, kernels: Sequence[Kernel]) -> Kernel:
+        """Return the sum of kernels, or the only one."""
+        return kernels[0] if len(kernels) == 1 else cls(tuple(kernels))
+
+    @property
+    def parts(self) -> tuple[Kernel, ...]:
+        """The terms."""
+        return self.terms
+
+    @property
+    def summands(self) -> tuple[Kernel, ...]:
+        """The terms."""
+        return self.terms
+
+    def spectral_density(self, omega: Vector) -> Scalar:
+        """Return Σ S_i(ω)."""
+        return reduce(add, (term.spectral_density(omega) for term in self.terms))
+
+    def derivative_variance(self, num_dims: int) -> Vector:
+        """Return the sum of the terms' derivative variances."""
+        return reduce(add, (term.derivative_variance(num_dims) for term in self.terms))
+
+    def mass(self, omega: Vector, spacing: Vector) -> Scalar:
+        """Return the sum of the terms' masses."""
+        return reduce(add, (term.mass(omega, spacing) for term in self.terms))
+
     def scaled(self, factor: float) -> Sum:
         """Return the sum with every term scaled."""
-        return Sum(tuple(term.scaled(factor) for term in self.terms))
-
-    def check(self, num_dims: int) -> None:
-        """Check every term."""
-        for term in self.terms:
-            term.check(num_dims)
+        return self.with_parts(term.scaled(factor) for term in self.terms)
 
     def __repr__(self) -> str:
         return " + ".join(map(repr, self.terms))
 
 
-class On(Kernel):
+class Product(Combination):
+    """The product of kernels on disjoint columns, written `kernel.on(0) * other.on(1)`.
+
+        k(τ) = ∏_j k_j(τ_{dims_j}),      S(ω) = ∏_j S_j(ω_{dims_j}),      mass = ∏_j mass_j
+
+    Only the product of the variances can be learned: `*` gives it to one factor and fixes the
+    variance of every other at 1. A factor with several variances (a sum, a mixture) keeps them,
+    since their ratios matter, and carries the whole if there is one.
+    """
+
+    factors: tuple[Kernel, ...]
+
+    operation = staticmethod(mul)
+
+    def __check_init__(self) -> None:
+        seen: set[int] = set()
+        for factor in self.factors:
+            named = [dims for _, dims in factor.primitives()]
+            columns = {column for dims in named if dims is not None for column in dims}
+            if None in named or columns & seen:
+                raise KernelError(
+                    f"The factors of a product must act on columns of their own, got {self!r}: "
+                    "write for example RBF().on(0) * Matern32().on(1)."
+                )
+            seen |= columns
+
+    @property
+    def parts(self) -> tuple[Kernel, ...]:
+        """The factors."""
+        return self.factors
+
+    def spectral_density(self, omega: Vector) -> Scalar:
+        """Return ∏ S_j(ω) if the factors see all columns, else raise `KernelError`."""
+        _check_all_columns("product", self.columns(omega.shape[0]), omega)
+        parts = self._restricted(omega.shape[0])
+        return reduce(mul, (factor.spectral_density(omega[dims]) for dims, factor in parts))
+
+    def derivative_variance(self, num_dims: int) -> Vector:
+        """Return the derivative variances of each factor times the variances of the others."""
+        total = jnp.zeros(num_dims)
+        for j, factor in enumerate(self.factors):
+            others = (other.prior_variance() for i, other in enumerate(self.factors) if i != j)
+            total += reduce(mul, others, factor.derivative_variance(num_dims))
+        return total
+
+    def mass(self, omega: Vector, spacing: Vector) -> Scalar:
+        """Return ∏ mass_j where the frequencies of all other columns vanish, zero elsewhere."""
+        parts = self._restricted(omega.shape[0])
+        masses = (factor.mass(omega[dims], spacing[dims]) for dims, factor in parts)
+        return _on_plane(omega, self.columns(omega.shape[0]), reduce(mul, masses))
+
+    def frequencies(self, normals: Vectors, uniforms: Vectors) -> Vectors:
+        """Return frequencies whose columns are those of the factors, independent of each other."""
+        return reduce(add, (factor.frequencies(normals, uniforms) for factor in self.factors))
+
+    def scaled(self, factor: float) -> Product:
+        """Return the product with the factor that carries the variance scaled."""
+        carrier = _carrier(self.factors)
+        return self.with_parts(
+            part.scaled(factor) if j == carrier else part for j, part in enumerate(self.factors)
+        )
+
+    def __repr__(self) -> str:
+        return " * ".join(map(_parenthesised, self.factors))
+
+    def _restricted(self, num_dims: int) -> Iterator[tuple[np.ndarray, Kernel]]:
+        """Yield each factor's columns, and the factor relative to them."""
+        for factor in self.factors:
+            dims = factor.columns(num_dims)
+            yield np.array(dims), factor.with_columns({d: i for i, d in enumerate(dims)})
+
+
+class OnColumns(Kernel):
+    """A kernel inside another one that says which columns the first sees."""
+
+    kernel: eqx.AbstractVar[Kernel]
+    dims: eqx.AbstractVar[Columns]
+
+    def prior_variance(self) -> Scalar:
+        """Return k(0)."""
+        return self.kernel.prior_variance()
+
+    def primitives(self) -> Iterator[tuple[Kernel, Columns | None]]:
+        """Yield the inner primitives with their columns."""
+        for primitive, inner in self.kernel.primitives():
+            yield primitive, self.dims if inner is None else tuple(self.dims[d] for d in inner)
+
+    def with_primitives(self, primitives: Iterator[Kernel]) -> Self:
+        """Return a copy with the inner primitives replaced."""
+        return replace(self, kernel=self.kernel.with_primitives(primitives))
+
+    def with_columns(self, renamed: dict[int, int]) -> Self:
+        """Return a copy on the renamed columns; those inside are relative to them."""
+        return replace(self, dims=tuple(renamed[d] for d in self.dims))
+
+    def fix(self, *names: str) -> Self:
+        """Return a copy with parameters of the inner kernel fixed."""
+        return replace(self, kernel=self.kernel.fix(*names))
+
+    def scaled(self, factor: float) -> Self:
+        """Return a copy with the inner kernel scaled."""
+        return replace(self, kernel=self.kernel.scaled(factor))
+
+    def check(self, num_dims: int) -> None:
+        """Raise `KernelError` unless X has the columns."""
+        if max(self.dims) >= num_dims:
+            raise KernelError(
+                f"The kernel acts on column {max(self.dims)}, but X has {num_dims} columns "
+                "(counted from 0)."
+            )
+
+
+class On(OnColumns):
     """A kernel that sees some columns only and is constant along the others.
 
     Its spectral measure sits on the plane where the other frequencies vanish, so it has masses on a
@@ -313,7 +469,7 @@ class On(Kernel):
     """
 
     kernel: Kernel
-    dims: tuple[int, ...] = eqx.field(static=True)
+    dims: Columns = eqx.field(static=True)
 
     def __check_init__(self) -> None:
         if not self.dims or min(self.dims) < 0 or len(set(self.dims)) != len(self.dims):
@@ -322,94 +478,110 @@ class On(Kernel):
                 "write for example kernel.on(0) or kernel.on(0, 2)."
             )
 
-    def k(self, lag: Float[AnyArray, " d"]) -> Float[AnyArray, ""]:
-        """Return the covariance at the lag of the kernel's own columns."""
+    def k(self, lag: Vector) -> Scalar:
+        """Return the covariance at the lag along the kernel's columns."""
         return self.kernel.k(lag[np.array(self.dims)])
 
-    def spectral_density(self, omega: Float[AnyArray, " d"]) -> Float[AnyArray, ""]:
+    def spectral_density(self, omega: Vector) -> Scalar:
         """Return the density if the kernel sees all columns, else raise `KernelError`."""
-        if len(self.dims) != omega.shape[0]:
-            raise KernelError(
-                "A kernel on some of the columns has no spectral density over all of them; "
-                "use its masses on a lattice."
-            )
+        _check_all_columns("kernel", self.dims, omega)
         return self.kernel.spectral_density(omega[np.array(self.dims)])
 
-    def prior_variance(self) -> Float[AnyArray, ""]:
-        """Return k(0)."""
-        return self.kernel.prior_variance()
-
-    def derivative_variance(self, num_dims: int) -> Float[AnyArray, " d"]:
+    def derivative_variance(self, num_dims: int) -> Vector:
         """Return the derivative variances, zero along the other columns."""
-        own = self.kernel.derivative_variance(len(self.dims))
-        return jnp.zeros(num_dims).at[np.array(self.dims)].set(own)
+        inner = self.kernel.derivative_variance(len(self.dims))
+        return jnp.zeros(num_dims).at[np.array(self.dims)].set(inner)
 
-    def mass(
-        self, omega: Float[AnyArray, " d"], spacing: Float[AnyArray, " d"]
-    ) -> Float[AnyArray, ""]:
+    def mass(self, omega: Vector, spacing: Vector) -> Scalar:
         """Return the mass on the plane where the other frequencies vanish, zero elsewhere."""
-        own = np.array(self.dims)
-        others = np.array([d for d in range(omega.shape[0]) if d not in self.dims], dtype=int)
-        return jnp.where(
-            jnp.all(omega[others] == 0), self.kernel.mass(omega[own], spacing[own]), 0.0
-        )
+        at = np.array(self.dims)
+        return _on_plane(omega, self.dims, self.kernel.mass(omega[at], spacing[at]))
 
-    def wrapped(
-        self, lag: Float[AnyArray, " d"], period: Float[AnyArray, " d"]
-    ) -> Float[AnyArray, ""]:
-        """Return the covariance wrapped along the kernel's own columns."""
-        own = np.array(self.dims)
-        return self.kernel.wrapped(lag[own], period[own])
+    def wrapped(self, lag: Vector, period: Vector) -> Scalar:
+        """Return the covariance wrapped along the kernel's columns."""
+        at = np.array(self.dims)
+        return self.kernel.wrapped(lag[at], period[at])
 
-    def frequencies(
-        self, normals: Float[AnyArray, "r d"], uniforms: Float[AnyArray, "r d"]
-    ) -> Float[AnyArray, "r d"]:
-        """Return frequencies of the kernel's own columns, zero along the others."""
-        own = np.array(self.dims)
-        drawn = self.kernel.frequencies(normals[:, own], uniforms[:, own])
-        return jnp.zeros(normals.shape).at[:, own].set(drawn)
-
-    def primitives(self) -> Iterator[tuple[Kernel, tuple[int, ...] | None]]:
-        """Yield the inner primitives with their columns."""
-        for primitive, inner in self.kernel.primitives():
-            yield primitive, self.dims if inner is None else tuple(self.dims[d] for d in inner)
-
-    def with_primitives(self, primitives: Iterator[Kernel]) -> On:
-        """Return a copy with the inner primitives replaced."""
-        return On(self.kernel.with_primitives(primitives), self.dims)
-
-    def with_columns(self, renamed: dict[int, int]) -> On:
-        """Return a copy on the renamed columns; those inside are relative to them."""
-        return On(self.kernel, tuple(renamed[d] for d in self.dims))
-
-    def fix(self, *names: str) -> On:
-        """Return a copy with parameters of the inner kernel fixed."""
-        return On(self.kernel.fix(*names), self.dims)
-
-    def scaled(self, factor: float) -> On:
-        """Return a copy with the inner kernel scaled."""
-        return On(self.kernel.scaled(factor), self.dims)
+    def frequencies(self, normals: Vectors, uniforms: Vectors) -> Vectors:
+        """Return frequencies along the kernel's columns, zero along the others."""
+        at = np.array(self.dims)
+        drawn = self.kernel.frequencies(normals[:, at], uniforms[:, at])
+        return jnp.zeros(normals.shape).at[:, at].set(drawn)
 
     def check(self, num_dims: int) -> None:
         """Check that the columns exist and that the inner kernel fits them."""
-        if max(self.dims) >= num_dims:
-            raise KernelError(
-                f"The kernel acts on column {max(self.dims)}, but X has {num_dims} columns "
-                "(counted from 0)."
-            )
+        super().check(num_dims)
         self.kernel.check(len(self.dims))
 
     def __repr__(self) -> str:
-        inner = f"({self.kernel!r})" if self.kernel.compound else repr(self.kernel)
-        return f"{inner}.on({', '.join(map(str, self.dims))})"
+        return f"{_parenthesised(self.kernel)}.on({', '.join(map(str, self.dims))})"
 
 
-def _total(values: Iterator[Float[AnyArray, "..."]]) -> Float[AnyArray, "..."]:
-    return sum(values, start=jnp.zeros(()))
+def product(left: Kernel, right: Kernel) -> Product:
+    """Return the product of two kernels, with one variance to learn."""
+    checked = Product((*_flat(left), *_flat(right)))
+    carrier = _carrier(checked.factors)
+    variances = {
+        j: float(amplitudes[0].parameters()["variance"])
+        for j, factor in enumerate(checked.factors)
+        if j != carrier and _is_single(amplitudes := _amplitudes(factor))
+    }
+    return checked.with_parts(
+        factor.scaled(1 / variances[j]).fix("variance") if j in variances else factor
+        for j, factor in enumerate(checked.factors)
+    ).scaled(math.prod(variances.values()))
+
+
+def _flat(kernel: Kernel) -> tuple[Kernel, ...]:
+    """Return the factors of a product, also of one that sits on some columns."""
+    if isinstance(kernel, On) and isinstance(kernel.kernel, Product):
+        kernel = kernel.kernel.with_columns(dict(enumerate(kernel.dims)))
+    return kernel.factors if isinstance(kernel, Product) else (kernel,)
+
+
+def _carrier(factors: tuple[Kernel, ...]) -> int:
+    """Return which factor's variance is that of the product.
+
+    The first with several variances to learn, else the first with one, else the first with any.
+    """
+    amplitudes = [_amplitudes(factor) for factor in factors]
+    some = [j for j, found in enumerate(amplitudes) if found]
+    free = [j for j in some if any(set(_AMPLITUDES).isdisjoint(p.fixed) for p in amplitudes[j])]
+    several = [j for j in free if not _is_single(amplitudes[j])]
+    if not some:
+        raise KernelError("A product needs a factor with a variance, got none.")
+    return (several + free + some)[0]
+
+
+def _amplitudes(kernel: Kernel) -> list[Kernel]:
+    """Return the primitives that have a variance or weights."""
+    primitives = [primitive for primitive, _ in kernel.primitives()]
+    return [p for p in primitives if set(_AMPLITUDES) & set(p.parameters())]
+
+
+def _is_single(amplitudes: list[Kernel]) -> bool:
+    return len(amplitudes) == 1 and "variance" in amplitudes[0].parameters()
+
+
+def _check_all_columns(what: str, columns: Columns, omega: Vector) -> None:
+    if len(columns) != omega.shape[0]:
+        raise KernelError(
+            f"A {what} on some of the columns has no spectral density over all of them; use its "
+            "masses on a lattice."
+        )
+
+
+def _on_plane(omega: Vector, columns: Columns, mass: Scalar) -> Scalar:
+    """Return the mass where the frequencies of all other columns vanish, zero elsewhere."""
+    others = np.setdiff1d(np.arange(omega.shape[0]), columns)
+    return jnp.where(jnp.all(omega[others] == 0), mass, 0.0)
+
+
+def _parenthesised(kernel: Kernel) -> str:
+    return f"({kernel!r})" if kernel.compound else repr(kernel)
 
 
 def _show(value: Float[AnyArray, "..."]) -> str:
     if not isinstance(value, np.ndarray):
         return str(value)
-    array = np.asarray(value)
-    return f"{array:.4g}" if array.ndim == 0 else str(np.array2string(array, precision=4))
+    return f"{value:.4g}" if value.ndim == 0 else np.array2string(value, precision=4)

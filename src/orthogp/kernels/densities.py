@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float
 
 from orthogp.errors import KernelError, check_positive
-from orthogp.kernels.base import Kernel
+from orthogp.kernels.base import Kernel, Scalar, Vector
 from orthogp.kernels.stationary import Parameter, per_column, positive, scaled_square
 from orthogp.precision import AnyArray
 
@@ -31,12 +31,8 @@ class SpectralMixture(Kernel):
     weights: Parameter = eqx.field(
         converter=lambda value: np.atleast_1d(check_positive(value, "weights"))
     )
-    means: Parameter = eqx.field(
-        converter=lambda value: _two_dimensional(check_positive(value, "means"))
-    )
-    lengthscale: Parameter = eqx.field(
-        converter=lambda value: _two_dimensional(check_positive(value, "lengthscale"))
-    )
+    means: Parameter = eqx.field(converter=lambda value: _table(value, "means"))
+    lengthscale: Parameter = eqx.field(converter=lambda value: _table(value, "lengthscale"))
 
     def __check_init__(self) -> None:
         if not len(self.weights) == len(self.means) == len(self.lengthscale):
@@ -50,23 +46,23 @@ class SpectralMixture(Kernel):
                 f"got {self.means.shape} and {self.lengthscale.shape}."
             )
 
-    def k(self, lag: Float[AnyArray, " d"]) -> Float[AnyArray, ""]:
+    def k(self, lag: Vector) -> Scalar:
         """Return Σ_q w_q ∏_d exp(−½ (τ_d/ℓ_qd)²) cos(μ_qd τ_d)."""
         bells = jnp.exp(-0.5 * (lag / self.lengthscale) ** 2) * jnp.cos(self.means * lag)
         return jnp.sum(self.weights * jnp.prod(bells, axis=1))
 
-    def spectral_density(self, omega: Float[AnyArray, " d"]) -> Float[AnyArray, ""]:
+    def spectral_density(self, omega: Vector) -> Scalar:
         """Return Σ_q w_q ∏_d ½ [N(ω_d; μ_qd, ℓ_qd⁻²) + N(ω_d; −μ_qd, ℓ_qd⁻²)]."""
         above = jnp.exp(-0.5 * (self.lengthscale * (omega - self.means)) ** 2)
         below = jnp.exp(-0.5 * (self.lengthscale * (omega + self.means)) ** 2)
         bells = 0.5 * self.lengthscale / jnp.sqrt(2 * jnp.pi) * (above + below)
         return jnp.sum(self.weights * jnp.prod(bells, axis=1))
 
-    def prior_variance(self) -> Float[AnyArray, ""]:
+    def prior_variance(self) -> Scalar:
         """Return Σ w_q."""
         return jnp.sum(self.weights)
 
-    def derivative_variance(self, num_dims: int) -> Float[AnyArray, " d"]:
+    def derivative_variance(self, num_dims: int) -> Vector:
         """Return Σ_q w_q (μ_qd² + ℓ_qd⁻²)."""
         return jnp.sum(self.weights[:, None] * (self.means**2 + self.lengthscale**-2), axis=0)
 
@@ -95,16 +91,17 @@ class QuasiPeriodic(Kernel):
     period: Parameter = positive("period")
     shape_lengthscale: Parameter = positive("shape_lengthscale")
 
+    known_as = "quasi-periodic"
     # Nodes of the transform that gives the periodic factor's Fourier coefficients: enough for
     # shape lengthscales down to 0.1.
     _NUM_NODES = 128
 
-    def k(self, lag: Float[AnyArray, " d"]) -> Float[AnyArray, ""]:
+    def k(self, lag: Vector) -> Scalar:
         """Return v ∏_d exp(−½ (τ_d/ℓ_d)²) exp(−2 sin²(π τ_d/p)/s²)."""
         periodic = jnp.sum(jnp.sin(jnp.pi * lag / self.period) ** 2) / self.shape_lengthscale**2
         return self.variance * jnp.exp(-0.5 * scaled_square(lag, self.lengthscale) - 2 * periodic)
 
-    def spectral_density(self, omega: Float[AnyArray, " d"]) -> Float[AnyArray, ""]:
+    def spectral_density(self, omega: Vector) -> Scalar:
         """Return v ∏_d Σ_j c_j N(ω_d; 2πj/p, ℓ_d⁻²), c_j = e^{−1/s²} I_j(1/s²)."""
         angles = 2 * jnp.pi * jnp.arange(self._NUM_NODES) / self._NUM_NODES
         shape = jnp.exp(-2 * jnp.sin(angles / 2) ** 2 / self.shape_lengthscale**2)
@@ -113,14 +110,10 @@ class QuasiPeriodic(Kernel):
         centres = 2 * jnp.pi / self.period * jnp.fft.fftfreq(self._NUM_NODES, 1 / self._NUM_NODES)
         lengthscale = per_column(self.lengthscale, omega)[:, None]
         bells = jnp.exp(-0.5 * (lengthscale * (omega[:, None] - centres)) ** 2)
-        bells = lengthscale / jnp.sqrt(2 * jnp.pi) * bells
+        bells *= lengthscale / jnp.sqrt(2 * jnp.pi)
         return self.variance * jnp.prod(jnp.sum(coefficients * bells, axis=1))
 
-    def prior_variance(self) -> Float[AnyArray, ""]:
-        """Return v."""
-        return jnp.asarray(self.variance)
-
-    def derivative_variance(self, num_dims: int) -> Float[AnyArray, " d"]:
+    def derivative_variance(self, num_dims: int) -> Vector:
         """Return v (ℓ_d⁻² + (2π/(p s))²)."""
         harmonic = (2 * jnp.pi / (self.period * self.shape_lengthscale)) ** 2
         return jnp.broadcast_to(self.variance * (self.lengthscale**-2 + harmonic), (num_dims,))
@@ -141,10 +134,8 @@ class SpectralKernel(Kernel):
         dimension only.
     """
 
-    density: Callable[[Float[AnyArray, " d"]], Float[AnyArray, ""]] = eqx.field(static=True)
-    covariance: Callable[[Float[AnyArray, " d"]], Float[AnyArray, ""]] | None = eqx.field(
-        static=True, default=None
-    )
+    density: Callable[[Vector], Scalar] = eqx.field(static=True)
+    covariance: Callable[[Vector], Scalar] | None = eqx.field(static=True, default=None)
     variance: Parameter = positive("variance")
     lengthscale: Parameter = positive("lengthscale")
 
@@ -153,7 +144,7 @@ class SpectralKernel(Kernel):
     _NODE_SPACING = 2 * np.pi / 400
     _NUM_NODES = 2**14
 
-    def k(self, lag: Float[AnyArray, " d"]) -> Float[AnyArray, ""]:
+    def k(self, lag: Vector) -> Scalar:
         """Return v c(τ/ℓ)."""
         z = lag / self.lengthscale
         if self.covariance is not None:
@@ -165,14 +156,10 @@ class SpectralKernel(Kernel):
         beyond = jnp.abs(z[0]) > jnp.pi / self._NODE_SPACING
         return self.variance * jnp.where(z[0] == 0, 1.0, jnp.where(beyond, 0.0, quadrature))
 
-    def spectral_density(self, omega: Float[AnyArray, " d"]) -> Float[AnyArray, ""]:
+    def spectral_density(self, omega: Vector) -> Scalar:
         """Return v ∏ℓ_d s(ℓ∘ω)."""
         lengthscale = per_column(self.lengthscale, omega)
         return self.variance * jnp.prod(lengthscale) * self.density(lengthscale * omega)
-
-    def prior_variance(self) -> Float[AnyArray, ""]:
-        """Return v."""
-        return jnp.asarray(self.variance)
 
     def check(self, num_dims: int) -> None:
         """Check the lengthscales, and that a covariance is there or can be computed."""
@@ -184,5 +171,6 @@ class SpectralKernel(Kernel):
             )
 
 
-def _two_dimensional(values: Float[AnyArray, "..."]) -> Float[AnyArray, "q d"]:
+def _table(value: object, name: str) -> Float[AnyArray, "q d"]:
+    values = check_positive(value, name)
     return values.reshape(-1, 1) if values.ndim < 2 else values

@@ -18,25 +18,33 @@ each:
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
 from numpy.typing import NDArray
 
 from orthogp.errors import KernelError, check_positive
-from orthogp.kernels.base import EARTH_RADIUS, Kernel, On, Sum
-from orthogp.kernels.product import Product
-from orthogp.kernels.stationary import Radial, scaled_square
-from orthogp.precision import AnyArray
+from orthogp.kernels.base import (
+    EARTH_RADIUS,
+    Columns,
+    Combination,
+    Kernel,
+    On,
+    OnColumns,
+    Scalar,
+    Sum,
+    Vector,
+)
+from orthogp.kernels.stationary import Floats, Radial, scaled_square
+from orthogp.kernels.transformed import Wrapper
 
 # The coordinates of a point of the sphere.
 _SPACE = 3
 
 
-class Sphere(Radial):
+class Sphere(Wrapper, Radial):
     """A kernel of points of a sphere in space, and of further columns behind them.
 
     Parameters
@@ -59,33 +67,27 @@ class Sphere(Radial):
         length = check_positive(radius, "The radius of the sphere")
         if length.ndim:
             raise KernelError(f"The radius of the sphere must be one number, got {radius!r}.")
-        self.kernel = kernel
+        self.kernel = kernel  # type: ignore[override]
         self.radius = float(length)
         self.fixed = kernel.fixed
 
-    def at_square(self, square: Float[AnyArray, ""]) -> Float[AnyArray, ""]:
+    def at_square(self, square: Scalar) -> Scalar:
         """Return k₀ where r² is `square`."""
         return self.kernel.at_square(square)
 
-    def correlations(
-        self, square: NDArray[np.float64], order: int
-    ) -> list[NDArray[np.float64]] | None:
-        """Return what k₀ returns."""
+    def correlations(self, square: Floats, order: int) -> list[Floats] | None:
+        """Return k₀/v and its derivatives in r²."""
         return self.kernel.correlations(square, order)
 
-    def k(self, lag: Float[AnyArray, " d"]) -> Float[AnyArray, ""]:
+    def k(self, lag: Vector) -> Scalar:
         """Return the covariance at a lag in space and in the further columns."""
         return self.at_square(scaled_square(lag, self._lengthscales(lag.shape[0])))
 
-    def spectral_density(self, omega: Float[AnyArray, " d"]) -> Float[AnyArray, ""]:
+    def spectral_density(self, omega: Vector) -> Scalar:
         """Return the density in space and along the further columns."""
         return self._spread(omega.shape[0]).spectral_density(omega)
 
-    def prior_variance(self) -> Float[AnyArray, ""]:
-        """Return v."""
-        return self.kernel.prior_variance()
-
-    def derivative_variance(self, num_dims: int) -> Float[AnyArray, " d"]:
+    def derivative_variance(self, num_dims: int) -> Vector:
         """Return the variances of the derivatives in space and along the further columns."""
         return self._spread(num_dims).derivative_variance(num_dims)
 
@@ -103,16 +105,6 @@ class Sphere(Radial):
         """Return which of its lengthscales each column has: those of space the first."""
         places = np.maximum(np.arange(num_dims) - (_SPACE - 1), 0)
         return places if np.size(self.parameters()["lengthscale"]) > 1 else 0 * places
-
-    def parameters(self) -> dict[str, Float[AnyArray, "..."]]:
-        """Return the parameters of the kernel inside."""
-        return self.kernel.parameters()
-
-    def with_parameters(self, **parameters: Any) -> Sphere:
-        """Return a copy with some parameters of the kernel inside replaced."""
-        # Not through the constructor: tracers pass.
-        changed = self.kernel.with_parameters(**parameters)
-        return eqx.tree_at(lambda own: own.kernel, self, changed)
 
     def fix(self, *names: str) -> Sphere:
         """Return a copy whose named parameters (all, if none are named) are not learned."""
@@ -132,22 +124,22 @@ class Sphere(Radial):
     def __repr__(self) -> str:
         return f"Sphere({self.kernel!r}, radius={self.radius:.8g})"
 
-    def _lengthscales(self, num_dims: int) -> Float[AnyArray, " d"]:
+    def _lengthscales(self, num_dims: int) -> Vector:
         return jnp.ravel(self.parameters()["lengthscale"])[self.lengthscale_places(num_dims)]
 
     def _spread(self, num_dims: int) -> Radial:
         return self.kernel.with_parameters(lengthscale=self._lengthscales(num_dims))
 
 
-class OnSphere(Kernel):
+class OnSphere(OnColumns):
     """A kernel of columns of longitude, latitude and further ones; see `Kernel.on_sphere`.
 
     It is no function of differences of longitudes and latitudes, but of points in space, where
     `Embedding` puts rows and kernel.
     """
 
-    kernel: Sphere
-    dims: tuple[int, ...] = eqx.field(static=True)
+    kernel: Sphere  # type: ignore[override]
+    dims: Columns = eqx.field(static=True)
 
     def __check_init__(self) -> None:
         distinct = len(set(self.dims)) == len(self.dims)
@@ -158,55 +150,19 @@ class OnSphere(Kernel):
             )
         self.kernel.check(_SPACE + len(self.dims) - 2)
 
-    def k(self, lag: Float[AnyArray, " d"]) -> Float[AnyArray, ""]:
-        """Raise `KernelError`: differences of degrees do not tell the covariance."""
+    def k(self, lag: Vector) -> Scalar:
+        """Raise `KernelError`: differences of degrees do not determine the covariance."""
         raise KernelError(
             "A kernel on the sphere is no function of differences of longitude and latitude: use "
             'GPRegressor with solver="auto".'
         )
 
-    def spectral_density(self, omega: Float[AnyArray, " d"]) -> Float[AnyArray, ""]:
+    def spectral_density(self, omega: Vector) -> Scalar:
         """Raise `KernelError`: it is no function of lags."""
         raise KernelError(
             "A kernel on the sphere has no spectral density over longitude and latitude: use "
             'GPRegressor with solver="auto".'
         )
-
-    def prior_variance(self) -> Float[AnyArray, ""]:
-        """Return v."""
-        return self.kernel.prior_variance()
-
-    def primitives(self) -> Iterator[tuple[Kernel, tuple[int, ...] | None]]:
-        """Yield the kernel in space with the columns of degrees and the further ones."""
-        yield self.kernel, self.dims
-
-    def with_primitives(self, primitives: Iterator[Kernel]) -> OnSphere:
-        """Return a copy with the kernel in space replaced."""
-        changed = next(primitives)
-        assert isinstance(changed, Sphere)
-        return OnSphere(changed, self.dims)
-
-    def with_columns(self, renamed: dict[int, int]) -> OnSphere:
-        """Return a copy on the renamed columns."""
-        return OnSphere(self.kernel, tuple(renamed[d] for d in self.dims))
-
-    def fix(self, *names: str) -> OnSphere:
-        """Return a copy with parameters of the inner kernel fixed."""
-        return OnSphere(self.kernel.fix(*names), self.dims)
-
-    def scaled(self, factor: float) -> OnSphere:
-        """Return a copy with the inner kernel scaled."""
-        changed = self.kernel.scaled(factor)
-        assert isinstance(changed, Sphere)
-        return OnSphere(changed, self.dims)
-
-    def check(self, num_dims: int) -> None:
-        """Check that the columns exist."""
-        if max(self.dims) >= num_dims:
-            raise KernelError(
-                f"The kernel acts on column {max(self.dims)}, but X has {num_dims} columns "
-                "(counted from 0)."
-            )
 
     def __repr__(self) -> str:
         arguments = ", ".join(map(str, self.dims))
@@ -215,16 +171,16 @@ class OnSphere(Kernel):
         return f"{self.kernel.kernel!r}.on_sphere({arguments})"
 
 
-def on_sphere(kernel: Kernel, dims: tuple[int, ...], radius: float) -> Kernel:
+def on_sphere(kernel: Kernel, dims: Columns, radius: float) -> Kernel:
     """Return a kernel, or each term of a sum, on the sphere; one lengthscale becomes several."""
     if isinstance(kernel, Sum):
         return Sum(tuple(on_sphere(term, dims, radius) for term in kernel.terms))
-    own = Sphere(kernel, radius)
-    lengthscale = own.parameters()["lengthscale"]
+    sphere = Sphere(kernel, radius)
+    lengthscale = sphere.parameters()["lengthscale"]
     if lengthscale.ndim == 0 and len(dims) > 2:
-        # Kilometres and hours have none in common.
-        own = own.with_parameters(lengthscale=np.full(len(dims) - 1, float(lengthscale)))
-    return OnSphere(own, dims)
+        # Kilometres and hours have no lengthscale in common.
+        sphere = sphere.with_parameters(lengthscale=np.full(len(dims) - 1, float(lengthscale)))
+    return OnSphere(sphere, dims)
 
 
 Kernel.place_on_sphere = on_sphere
@@ -232,7 +188,7 @@ Kernel.place_on_sphere = on_sphere
 
 def is_on_sphere(kernel: Kernel) -> bool:
     """Return whether some part of a kernel acts on the sphere."""
-    return any(isinstance(own, Sphere) for own, _ in kernel.primitives())
+    return any(isinstance(part, Sphere) for part, _ in kernel.primitives())
 
 
 class Embedding(NamedTuple):
@@ -249,12 +205,12 @@ class Embedding(NamedTuple):
     """
 
     spheres: tuple[tuple[int, int, float], ...]
-    columns: tuple[int, ...]
+    columns: Columns
     num_dims: int
 
     @classmethod
     def of(cls, kernel: Kernel, num_dims: int) -> Embedding | None:
-        """Return the embedding that a kernel on so many columns needs, if any."""
+        """Return the embedding that a kernel on `num_dims` columns needs, if any."""
         spheres: list[tuple[int, int, float]] = []
         plain: set[int] = set()
         for primitive, dims in kernel.primitives():
@@ -272,7 +228,7 @@ class Embedding(NamedTuple):
         """The number of columns of embedded rows."""
         return _SPACE * len(self.spheres) + len(self.columns)
 
-    def rows(self, X: NDArray) -> NDArray[np.float64]:
+    def rows(self, X: NDArray) -> Floats:
         """Return the rows of X in space, (n, d')."""
         X = np.asarray(X, dtype=np.float64)
         parts = [
@@ -281,7 +237,7 @@ class Embedding(NamedTuple):
         ]
         return np.concatenate([*parts, X[:, list(self.columns)]], axis=1)
 
-    def degrees(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    def degrees(self, rows: Floats) -> Floats:
         """Return the rows of X that were embedded, longitudes from −180° to 180°, (n, d)."""
         X = np.zeros((len(rows), self.num_dims))
         for i, (longitude, latitude, _) in enumerate(self.spheres):
@@ -293,10 +249,8 @@ class Embedding(NamedTuple):
 
     def kernel(self, kernel: Kernel) -> Kernel:
         """Return the kernel that acts on embedded rows, with the same primitives."""
-        if isinstance(kernel, Sum):
-            return Sum(tuple(map(self.kernel, kernel.terms)))
-        if isinstance(kernel, Product):
-            return Product(tuple(map(self.kernel, kernel.factors)))
+        if isinstance(kernel, Combination):
+            return kernel.with_parts(map(self.kernel, kernel.parts))
         first = _SPACE * len(self.spheres)
         places = {column: first + i for i, column in enumerate(self.columns)}
         if isinstance(kernel, OnSphere):
@@ -320,7 +274,7 @@ def latitudes(kernel: Kernel) -> Iterator[int]:
             yield dims[1]
 
 
-def _unit_vectors(longitude: NDArray, latitude: NDArray) -> NDArray[np.float64]:
+def _unit_vectors(longitude: NDArray, latitude: NDArray) -> Floats:
     """Return points of the unit sphere, (n, 3)."""
     around = np.radians(np.remainder(longitude, 360.0))
     up = np.radians(latitude)

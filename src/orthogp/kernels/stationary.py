@@ -1,21 +1,20 @@
-r"""RBF, Matérn and rational-quadratic kernels, and the Gaussian mixtures behind them.
+r"""RBF, Matérn and rational-quadratic kernels, covariance and spectral density side by side.
 
-Matérn and rational quadratic are Gaussians of random lengthscale λ, with g ~ Gamma(a, 1):
+Each has a `variance` v and a `lengthscale` ℓ, one number or one per input column (ARD). Matérn and
+rational quadratic are Gaussians of random lengthscale λ, with g ~ Gamma(a, 1):
 
     Matérn-ν              λ² = ℓ² g/ν,   a = ν
     rational quadratic    λ² = ℓ² α/g,   a = α
 
 The trapezoidal rule in log g converges faster than exponentially, is differentiable in a, and
 serves for Bessel functions of any real order.
-
-The classical kernels, covariance and spectral density side by side.
-
-Each has a `variance` v and a `lengthscale` ℓ, one number or one per input column (ARD).
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
+from functools import reduce
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import equinox as eqx
@@ -27,7 +26,7 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 
 from orthogp.errors import KernelError, check_positive
-from orthogp.kernels.base import Kernel
+from orthogp.kernels.base import Kernel, Lengths, Scalar, Vector, Vectors
 from orthogp.precision import AnyArray, functions_for
 
 if TYPE_CHECKING:
@@ -36,21 +35,26 @@ if TYPE_CHECKING:
 else:
     Parameter = Float[AnyArray, "..."]
 
+Floats = NDArray[np.float64]
 
-# Nodes of the rule in log g: for Matérn-ν they reach far enough for ν ≥ 0.1, for the rational
-# quadratic kernel, whose every mass needs them all, for α ≥ 0.3.
+# The nodes of the rule in log g for Matérn-ν: they reach far enough for ν ≥ 0.1.
 MATERN_NODES = 600
+# The nodes for the rational quadratic kernel, whose every mass needs them all: for α ≥ 0.3.
 RATIONAL_NODES = 300
-# Below this ratio of lengthscale to period the images converge in four terms to rounding, above it
-# the Fourier series does in three.
+# The ratio of lengthscale to period below which the images converge in four terms to rounding;
+# above it the Fourier series does in three.
 _FEW_IMAGES = 0.4
-# Halvings of an interval of log g, from hundreds to rounding.
+# The halvings of an interval of log g, from hundreds to rounding.
 _BISECTIONS = 60
+# The images of rough kernels, by number of columns. Rough kernels are used with many features,
+# where the period may be not much longer than a lengthscale, and all but the last digits of k(0)
+# take as many.
+MANY_IMAGES = {1: 16, 2: 8, 3: 4}
+# The smallest power of a lag, in lengthscales, that anything is divided by.
+_LEAST_DENOMINATOR = 1e-290
 
 
-def gamma_mixture(
-    shape: Float[AnyArray, ""], num_nodes: int
-) -> tuple[Float[AnyArray, " q"], Float[AnyArray, " q"]]:
+def gamma_mixture(shape: Scalar, num_nodes: int) -> tuple[Vector, Vector]:
     """Return nodes g and weights summing to one of a quadrature for Gamma(shape, 1)."""
     # The rule's error is |Γ(a + 2πi/Δ)|/Γ(a): below 1e-11 for both terms of this minimum.
     step = jnp.minimum(0.25, 0.55 / jnp.sqrt(shape))
@@ -61,9 +65,7 @@ def gamma_mixture(
     return g, weights / jnp.sum(weights)
 
 
-def gamma_quantile(
-    shape: Float[AnyArray, ""], level: Float[AnyArray, " n"]
-) -> Float[AnyArray, " n"]:
+def gamma_quantile(shape: Scalar, level: Vector) -> Vector:
     """Return where the distribution function of Gamma(shape, 1) has values between 0 and 1."""
     shape, level = jnp.asarray(shape), jnp.asarray(level)
     # P(a, g) ≤ g^a/Γ(a+1) bounds the logarithm of g from below.
@@ -83,9 +85,7 @@ def gamma_quantile(
     return g - (gammainc(shape, g) - level) / jnp.exp(log_density)
 
 
-def gaussian_mass(
-    omega: Float[AnyArray, " d"], lengthscale: Float[AnyArray, " d"], spacing: Float[AnyArray, " d"]
-) -> Float[AnyArray, ""]:
+def gaussian_mass(omega: Vector, lengthscale: Vector, spacing: Vector) -> Scalar:
     r"""Return the mass at ω of a unit Gaussian kernel whose wrap is corrected in each dimension.
 
     With x = λ/P in one dimension, and the product over dimensions:
@@ -97,9 +97,7 @@ def gaussian_mass(
     return jnp.prod(jnp.where(omega == 0, _zero_mode(ratio), decay))
 
 
-def wrapped_gaussian(
-    lag: Float[AnyArray, " d"], lengthscale: Float[AnyArray, " d"], period: Float[AnyArray, " d"]
-) -> Float[AnyArray, ""]:
+def wrapped_gaussian(lag: Vector, lengthscale: Vector, period: Vector) -> Scalar:
     """Return Σ_t mass_t e^{iω_t·τ} for the masses of `gaussian_mass`."""
     ratio, phase = lengthscale / period, lag / period
     j = jnp.arange(1.0, 5.0)[:, None]
@@ -113,7 +111,7 @@ def wrapped_gaussian(
     return jnp.prod(jnp.where(ratio < _FEW_IMAGES, images, series))
 
 
-def _zero_mode(ratio: Float[AnyArray, " d"]) -> Float[AnyArray, " d"]:
+def _zero_mode(ratio: Vector) -> Vector:
     j = jnp.arange(1.0, 5.0)[:, None]
     scale = jnp.sqrt(2 * jnp.pi) * ratio
     by_images = scale - 2 * jnp.sum(jnp.exp(-0.5 * (j / ratio) ** 2), axis=0)
@@ -148,16 +146,14 @@ class Radial(Kernel):
         return False
 
     @abstractmethod
-    def at_square(self, square: Float[AnyArray, ""]) -> Float[AnyArray, ""]:
+    def at_square(self, square: Scalar) -> Scalar:
         """Return the covariance where r² is `square`.
 
-        If it also gives arrays of NumPy for such arrays, (n,), those are used where nothing needs a
+        If it also takes and gives arrays of NumPy, (n,), those are used where nothing needs a
         derivative: they are faster.
         """
 
-    def correlations(
-        self, square: NDArray[np.float64], order: int
-    ) -> list[NDArray[np.float64]] | None:
+    def correlations(self, square: Floats, order: int) -> list[Floats] | None:
         """Return k/v and its first derivatives in r², `order` of them (up to two), (n,) each.
 
         `None` if there is no closed form: derivatives are then compiled. A derivative that is
@@ -170,108 +166,120 @@ class Radial(Kernel):
         several = np.size(self.parameters()["lengthscale"]) > 1
         return np.arange(num_dims) if several else np.zeros(num_dims, dtype=np.int64)
 
-    def k(self, lag: Float[AnyArray, " d"]) -> Float[AnyArray, ""]:
+    def k(self, lag: Vector) -> Scalar:
         """Return the covariance at one lag."""
         return self.at_square(scaled_square(lag, self.parameters()["lengthscale"]))
 
 
-class RBF(Radial):
+class GaussianMixture(Radial):
+    """A Gaussian kernel whose lengthscale may be random: of fixed ratios λ/ℓ in all columns."""
+
+    @abstractmethod
+    def random_ratios(self, uniforms: Vectors) -> Vectors | float:
+        """Return draws of λ/ℓ made of uniform numbers, (r, 1)."""
+
+    def slope(self) -> Scalar | float:
+        """Return −2 ∂(k/v)/∂r² at zero."""
+        return 1.0
+
+    def derivative_variance(self, num_dims: int) -> Vector:
+        """Return v/ℓ_d² times the slope at zero."""
+        lengthscale = self.parameters()["lengthscale"]
+        return jnp.broadcast_to(self.prior_variance() * self.slope() / lengthscale**2, (num_dims,))
+
+    def frequencies(self, normals: Vectors, uniforms: Vectors) -> Vectors:
+        """Return frequencies that are normal, of standard deviation 1/λ_d, given λ."""
+        lengthscale = self.parameters()["lengthscale"]
+        return jnp.asarray(normals) / lengthscale / self.random_ratios(uniforms)
+
+
+class RBF(GaussianMixture):
     """The squared exponential kernel, k = v exp(−½ Σ (τ_d/ℓ_d)²)."""
 
     variance: Parameter = positive("variance")
     lengthscale: Parameter = positive("lengthscale")
 
-    def at_square(self, square: Float[AnyArray, ""]) -> Float[AnyArray, ""]:
+    known_as = "rbf"
+
+    def at_square(self, square: Scalar) -> Scalar:
         """Return v exp(−½ r²)."""
         return self.variance * functions_for(square).exp(-0.5 * square)
 
-    def correlations(self, square: NDArray[np.float64], order: int) -> list[NDArray[np.float64]]:
+    def correlations(self, square: Floats, order: int) -> list[Floats]:
         """Return ρ = exp(−½ r²), −ρ/2 and ρ/4."""
         bell = np.exp(-0.5 * square)
         return [bell, -0.5 * bell, 0.25 * bell][: order + 1]
 
-    def spectral_density(self, omega: Float[AnyArray, " d"]) -> Float[AnyArray, ""]:
+    def spectral_density(self, omega: Vector) -> Scalar:
         """Return v ∏ℓ_d (2π)^{−D/2} exp(−½ Σ ℓ_d² ω_d²)."""
-        lengthscale = per_column(self.lengthscale, omega)
-        bells = lengthscale / jnp.sqrt(2 * jnp.pi) * jnp.exp(-0.5 * (lengthscale * omega) ** 2)
-        return self.variance * jnp.prod(bells)
+        return self.variance * gaussian_density(omega, per_column(self.lengthscale, omega))
 
-    def prior_variance(self) -> Float[AnyArray, ""]:
-        """Return v."""
-        return jnp.asarray(self.variance)
-
-    def derivative_variance(self, num_dims: int) -> Float[AnyArray, " d"]:
-        """Return v/ℓ_d²."""
-        return jnp.broadcast_to(self.variance / self.lengthscale**2, (num_dims,))
-
-    def mass(
-        self, omega: Float[AnyArray, " d"], spacing: Float[AnyArray, " d"]
-    ) -> Float[AnyArray, ""]:
+    def mass(self, omega: Vector, spacing: Vector) -> Scalar:
         """Return the mass of the mode at ω; see `gaussian_mass`."""
         return self.variance * gaussian_mass(omega, per_column(self.lengthscale, omega), spacing)
 
-    def wrapped(
-        self, lag: Float[AnyArray, " d"], period: Float[AnyArray, " d"]
-    ) -> Float[AnyArray, ""]:
+    def wrapped(self, lag: Vector, period: Vector) -> Scalar:
         """Return k_P(τ), the sum over the lattice of the masses."""
         return self.variance * wrapped_gaussian(lag, per_column(self.lengthscale, lag), period)
 
-    def frequencies(
-        self, normals: Float[AnyArray, "r d"], uniforms: Float[AnyArray, "r d"]
-    ) -> Float[AnyArray, "r d"]:
-        """Return normal frequencies of standard deviation 1/ℓ_d."""
-        return jnp.asarray(normals) / self.lengthscale
+    def random_ratios(self, uniforms: Vectors) -> float:
+        """Return 1: the lengthscale is not random."""
+        return 1.0
 
 
-# Rough kernels are used with many features, where the period may be not much longer than a
-# lengthscale, and all but the last digits of k(0) need so many images.
-MANY_IMAGES = {1: 16, 2: 8, 3: 4}
-# The smallest power of a lag, in lengthscales, that anything is divided by.
-_LEAST_DENOMINATOR = 1e-290
+class MaternFamily(GaussianMixture):
+    """What Matérn kernels of any smoothness ν have in common."""
 
-
-class Matern(Radial):
-    """The Matérn kernel of any real smoothness ν > 0, learned with the rest unless fixed."""
-
+    nu: eqx.AbstractVar[Any]
     num_images = MANY_IMAGES
+
+    def spectral_density(self, omega: Vector) -> Scalar:
+        """Return v Γ(ν+D/2)/(Γ(ν) π^{D/2}) (2ν)^ν ∏ℓ_d (2ν + Σ ℓ_d² ω_d²)^{−(ν+D/2)}."""
+        nu, half = jnp.asarray(self.nu), omega.shape[0] / 2
+        lengthscale = per_column(self.parameters()["lengthscale"], omega)
+        log_constant = (
+            gammaln(nu + half)
+            - gammaln(nu)
+            - half * jnp.log(jnp.pi)
+            + nu * jnp.log(2 * nu)
+            + jnp.sum(jnp.log(lengthscale))
+        )
+        quadratic = 2 * nu + jnp.sum((lengthscale * omega) ** 2)
+        return self.prior_variance() * jnp.exp(log_constant - (nu + half) * jnp.log(quadratic))
+
+    def slope(self) -> Scalar:
+        """Return ν/(ν−1), infinite for ν ≤ 1."""
+        nu = jnp.asarray(self.nu)
+        return jnp.where(nu > 1, nu / jnp.where(nu > 1, nu - 1, 1.0), jnp.inf)
+
+    def random_ratios(self, uniforms: Vectors) -> Vectors:
+        """Return √(g/ν), with which frequencies are of the t distribution with 2ν degrees."""
+        nu = jnp.asarray(self.nu)
+        return jnp.sqrt(gamma_quantile(nu, uniforms[:, 0]) / nu)[:, None]
+
+
+class Matern(MaternFamily):
+    """The Matérn kernel of any real smoothness ν > 0, learned with the rest unless fixed."""
 
     nu: Parameter = positive("nu", 1.5)
     variance: Parameter = positive("variance")
     lengthscale: Parameter = positive("lengthscale")
+
+    known_as = "matern"
 
     @property
     def dear(self) -> bool:
         """It is: a sum over the nodes of a mixture."""
         return True
 
-    def at_square(self, square: Float[AnyArray, ""]) -> Float[AnyArray, ""]:
+    def at_square(self, square: Scalar) -> Scalar:
         """Return v 2^{1−ν}/Γ(ν) z^ν K_ν(z), z = √(2ν r²), as a Gaussian mixture."""
         g, weights = gamma_mixture(self.nu, MATERN_NODES)
         return self.variance * jnp.sum(weights * jnp.exp(-0.5 * self.nu * square / g))
 
-    def spectral_density(self, omega: Float[AnyArray, " d"]) -> Float[AnyArray, ""]:
-        """Return the Matérn density; see `matern_density`."""
-        return matern_density(self.nu, self.variance, self.lengthscale, omega)
 
-    def prior_variance(self) -> Float[AnyArray, ""]:
-        """Return v."""
-        return jnp.asarray(self.variance)
-
-    def derivative_variance(self, num_dims: int) -> Float[AnyArray, " d"]:
-        """Return v ν/((ν−1) ℓ_d²), infinite for ν ≤ 1."""
-        return matern_derivative_variance(self.nu, self.variance, self.lengthscale, num_dims)
-
-    def frequencies(
-        self, normals: Float[AnyArray, "r d"], uniforms: Float[AnyArray, "r d"]
-    ) -> Float[AnyArray, "r d"]:
-        """Return frequencies of the multivariate t distribution with 2ν degrees of freedom."""
-        nu = jnp.asarray(self.nu)
-        g = gamma_quantile(nu, uniforms[:, 0])
-        return jnp.asarray(normals) / self.lengthscale * jnp.sqrt(nu / g)[:, None]
-
-
-# No method: Equinox makes an object for each call of one.
-def _root(square: Float[AnyArray, ""]) -> Float[AnyArray, ""]:
+# A function, because Equinox makes an object for each call of a method.
+def root(square: Scalar) -> Scalar:
     """Return the square root, with a derivative of zero at zero."""
     if isinstance(square, np.ndarray):
         return np.sqrt(square)
@@ -280,110 +288,71 @@ def _root(square: Float[AnyArray, ""]) -> Float[AnyArray, ""]:
     return jnp.where(square > 0, jnp.sqrt(safe), 0.0)
 
 
-def _ratio(numerator: NDArray[np.float64], denominator: NDArray[np.float64]) -> NDArray[np.float64]:
+def _ratio(numerator: Floats, denominator: Floats) -> Floats:
     """Return the ratio, zero where the denominator is zero but for rounding."""
     there = denominator > _LEAST_DENOMINATOR
     return np.divide(numerator, denominator, out=np.zeros_like(numerator), where=there)
 
 
-class _HalfIntegerMatern(Radial):
-    """A Matérn kernel of fixed half-integer smoothness, with its elementary covariance."""
+class HalfIntegerMatern(MaternFamily):
+    """A Matérn kernel of fixed half-integer smoothness, with its elementary covariance.
+
+    With z = √(2ν) r, k/v and its derivatives in r² are polynomials in z times z^{−p} e^{−z}.
+    """
 
     variance: Parameter = positive("variance")
     lengthscale: Parameter = positive("lengthscale")
 
-    nu: ClassVar[float]
-    num_images = MANY_IMAGES
+    nu: ClassVar[float]  # type: ignore[override]
+    #: The coefficients of the polynomial, from z⁰ on, and p: for k/v and two derivatives.
+    profiles: ClassVar[tuple[tuple[tuple[float, ...], int], ...]]
 
-    def spectral_density(self, omega: Float[AnyArray, " d"]) -> Float[AnyArray, ""]:
-        """Return the Matérn density; see `matern_density`."""
-        return matern_density(jnp.asarray(self.nu), self.variance, self.lengthscale, omega)
+    def at_square(self, square: Scalar) -> Scalar:
+        """Return v times the polynomial times e^{−z}."""
+        z = root(2 * self.nu * square)
+        return self.variance * _polynomial(self.profiles[0][0], z) * functions_for(square).exp(-z)
 
-    def prior_variance(self) -> Float[AnyArray, ""]:
-        """Return v."""
-        return jnp.asarray(self.variance)
-
-    def derivative_variance(self, num_dims: int) -> Float[AnyArray, " d"]:
-        """Return v ν/((ν−1) ℓ_d²), infinite for ν ≤ 1."""
-        nu = jnp.asarray(self.nu)
-        return matern_derivative_variance(nu, self.variance, self.lengthscale, num_dims)
-
-    def frequencies(
-        self, normals: Float[AnyArray, "r d"], uniforms: Float[AnyArray, "r d"]
-    ) -> Float[AnyArray, "r d"]:
-        """Return frequencies of the multivariate t distribution with 2ν degrees of freedom."""
-        nu = jnp.asarray(self.nu)
-        g = gamma_quantile(nu, uniforms[:, 0])
-        return jnp.asarray(normals) / self.lengthscale * jnp.sqrt(nu / g)[:, None]
+    def correlations(self, square: Floats, order: int) -> list[Floats]:
+        """Return the polynomials times z^{−p} e^{−z}."""
+        z = np.sqrt(2 * self.nu * square)
+        decay = np.exp(-z)
+        found = []
+        for coefficients, power in self.profiles[: order + 1]:
+            values = _polynomial(coefficients, z) * decay
+            found.append(_ratio(values, z**power) if power else values)
+        return found
 
 
-class Matern12(_HalfIntegerMatern):
-    """The Matérn-1/2 (exponential) kernel: continuous paths without derivatives."""
+def _polynomial(coefficients: tuple[float, ...], z: Any) -> Any:
+    """Return Σ_i c_i z^i."""
+    return reduce(lambda value, c: value * z + c, reversed(coefficients))
+
+
+class Matern12(HalfIntegerMatern):
+    """The Matérn-1/2 (exponential) kernel, v e^{−z}: continuous paths without derivatives."""
 
     nu = 0.5
-
-    def at_square(self, square: Float[AnyArray, ""]) -> Float[AnyArray, ""]:
-        """Return v e^{−z}, z = r."""
-        return self.variance * functions_for(square).exp(-_root(2 * self.nu * square))
-
-    def correlations(self, square: NDArray[np.float64], order: int) -> list[NDArray[np.float64]]:
-        """Return e^{−z}, −e^{−z}/2z and (1 + z) e^{−z}/4z³."""
-        z = np.sqrt(square)
-        decay = np.exp(-z)
-        found = [decay]
-        if order > 0:
-            found.append(_ratio(-0.5 * decay, z))
-        if order > 1:
-            found.append(_ratio(0.25 * (1 + z) * decay, z**3))
-        return found
+    known_as = "matern12"
+    profiles = (((1.0,), 0), ((-1 / 2,), 1), ((1 / 4, 1 / 4), 3))
 
 
-class Matern32(_HalfIntegerMatern):
-    """The Matérn-3/2 kernel: paths with one derivative."""
+class Matern32(HalfIntegerMatern):
+    """The Matérn-3/2 kernel, v (1 + z) e^{−z}: paths with one derivative."""
 
     nu = 1.5
-
-    def at_square(self, square: Float[AnyArray, ""]) -> Float[AnyArray, ""]:
-        """Return v (1 + z) e^{−z}, z = √3 r."""
-        z = _root(2 * self.nu * square)
-        return self.variance * (1 + z) * functions_for(square).exp(-z)
-
-    def correlations(self, square: NDArray[np.float64], order: int) -> list[NDArray[np.float64]]:
-        """Return (1 + z) e^{−z}, −3/2 e^{−z} and 9/4 e^{−z}/z."""
-        z = np.sqrt(3 * square)
-        decay = np.exp(-z)
-        found = [(1 + z) * decay]
-        if order > 0:
-            found.append(-1.5 * decay)
-        if order > 1:
-            found.append(_ratio(2.25 * decay, z))
-        return found
+    known_as = "matern32"
+    profiles = (((1.0, 1.0), 0), ((-3 / 2,), 0), ((9 / 4,), 1))
 
 
-class Matern52(_HalfIntegerMatern):
-    """The Matérn-5/2 kernel: paths with two derivatives."""
+class Matern52(HalfIntegerMatern):
+    """The Matérn-5/2 kernel, v (1 + z + z²/3) e^{−z}: paths with two derivatives."""
 
     nu = 2.5
-
-    def at_square(self, square: Float[AnyArray, ""]) -> Float[AnyArray, ""]:
-        """Return v (1 + z + z²/3) e^{−z}, z = √5 r."""
-        z = _root(2 * self.nu * square)
-        return self.variance * (1 + z + z**2 / 3) * functions_for(square).exp(-z)
-
-    def correlations(self, square: NDArray[np.float64], order: int) -> list[NDArray[np.float64]]:
-        """Return (1 + z + z²/3) e^{−z}, −5/6 (1 + z) e^{−z} and 25/12 e^{−z}."""
-        z = np.sqrt(5 * square)
-        decay = np.exp(-z)
-        first = (1 + z) * decay
-        found = [first + (5 / 3) * square * decay]
-        if order > 0:
-            found.append((-5 / 6) * first)
-        if order > 1:
-            found.append((25 / 12) * decay)
-        return found
+    known_as = "matern52"
+    profiles = (((1.0, 1.0, 1 / 3), 0), ((-5 / 6, -5 / 6), 0), ((25 / 12,), 0))
 
 
-class RationalQuadratic(Radial):
+class RationalQuadratic(GaussianMixture):
     """The rational quadratic kernel, k = v (1 + Σ (τ_d/ℓ_d)²/(2α))^{−α}.
 
     Its density is infinite at ω = 0 for α ≤ D/2; the corrected mass of mode 0 is always finite. The
@@ -394,98 +363,47 @@ class RationalQuadratic(Radial):
     lengthscale: Parameter = positive("lengthscale")
     alpha: Parameter = positive("alpha")
 
-    def at_square(self, square: Float[AnyArray, ""]) -> Float[AnyArray, ""]:
+    known_as = "rational-quadratic"
+
+    def at_square(self, square: Scalar) -> Scalar:
         """Return v (1 + r²/(2α))^{−α}."""
         xp = functions_for(square)
         return self.variance * xp.exp(-self.alpha * xp.log1p(square / (2 * self.alpha)))
 
-    def spectral_density(self, omega: Float[AnyArray, " d"]) -> Float[AnyArray, ""]:
-        """Return the Gamma mixture of Gaussian densities with λ_d² = ℓ_d² α/g."""
-        g, weights = gamma_mixture(self.alpha, RATIONAL_NODES)
-        lengthscale = jnp.sqrt(self.alpha / g)[:, None] * per_column(self.lengthscale, omega)
-        bells = lengthscale / jnp.sqrt(2 * jnp.pi) * jnp.exp(-0.5 * (lengthscale * omega) ** 2)
-        return self.variance * jnp.sum(weights * jnp.prod(bells, axis=1))
+    def spectral_density(self, omega: Vector) -> Scalar:
+        """Return the mixture of the Gaussian densities at ω."""
+        return self._mixture(lambda lengthscale: gaussian_density(omega, lengthscale), omega)
 
-    def prior_variance(self) -> Float[AnyArray, ""]:
-        """Return v."""
-        return jnp.asarray(self.variance)
-
-    def derivative_variance(self, num_dims: int) -> Float[AnyArray, " d"]:
-        """Return v/ℓ_d²."""
-        return jnp.broadcast_to(self.variance / self.lengthscale**2, (num_dims,))
-
-    def mass(
-        self, omega: Float[AnyArray, " d"], spacing: Float[AnyArray, " d"]
-    ) -> Float[AnyArray, ""]:
+    def mass(self, omega: Vector, spacing: Vector) -> Scalar:
         """Return the mixture of the Gaussian masses at ω."""
-        return self._mixture(
-            lambda lengthscale: gaussian_mass(omega, lengthscale, spacing), omega.shape[0]
-        )
+        return self._mixture(lambda lengthscale: gaussian_mass(omega, lengthscale, spacing), omega)
 
-    def wrapped(
-        self, lag: Float[AnyArray, " d"], period: Float[AnyArray, " d"]
-    ) -> Float[AnyArray, ""]:
+    def wrapped(self, lag: Vector, period: Vector) -> Scalar:
         """Return the mixture of the wrapped Gaussians at τ."""
-        return self._mixture(
-            lambda lengthscale: wrapped_gaussian(lag, lengthscale, period), lag.shape[0]
-        )
+        return self._mixture(lambda lengthscale: wrapped_gaussian(lag, lengthscale, period), lag)
 
-    def frequencies(
-        self, normals: Float[AnyArray, "r d"], uniforms: Float[AnyArray, "r d"]
-    ) -> Float[AnyArray, "r d"]:
-        """Return frequencies that are normal given a Gamma(α) precision."""
-        g = gamma_quantile(self.alpha, uniforms[:, 0])
-        return jnp.asarray(normals) / self.lengthscale * jnp.sqrt(g / self.alpha)[:, None]
+    def random_ratios(self, uniforms: Vectors) -> Vectors:
+        """Return √(α/g)."""
+        return jnp.sqrt(self.alpha / gamma_quantile(self.alpha, uniforms[:, 0]))[:, None]
 
-    def _mixture(self, of_lengthscale, num_dims: int) -> Float[AnyArray, ""]:
+    def _mixture(self, of_lengthscale: Callable[[Vector], Scalar], like: Vector) -> Scalar:
         g, weights = gamma_mixture(self.alpha, RATIONAL_NODES)
-        lengthscales = jnp.sqrt(self.alpha / g)[:, None] * jnp.broadcast_to(
-            self.lengthscale, (num_dims,)
-        )
+        lengthscales = jnp.sqrt(self.alpha / g)[:, None] * per_column(self.lengthscale, like)
         return self.variance * jnp.sum(weights * jax.vmap(of_lengthscale)(lengthscales))
 
 
-def matern_density(
-    nu: Float[AnyArray, ""],
-    variance: Float[AnyArray, ""],
-    lengthscale: Float[AnyArray, "*d"],
-    omega: Float[AnyArray, " d"],
-) -> Float[AnyArray, ""]:
-    """Return v Γ(ν+D/2)/(Γ(ν) π^{D/2}) (2ν)^ν ∏ℓ_d (2ν + Σ ℓ_d² ω_d²)^{−(ν+D/2)}."""
-    half = omega.shape[0] / 2
-    lengthscale = per_column(lengthscale, omega)
-    log_constant = (
-        gammaln(nu + half)
-        - gammaln(nu)
-        - half * jnp.log(jnp.pi)
-        + nu * jnp.log(2 * nu)
-        + jnp.sum(jnp.log(lengthscale))
-    )
-    quadratic = 2 * nu + jnp.sum((lengthscale * omega) ** 2)
-    return variance * jnp.exp(log_constant - (nu + half) * jnp.log(quadratic))
+def gaussian_density(omega: Vector, lengthscale: Vector) -> Scalar:
+    """Return ∏ℓ_d (2π)^{−D/2} exp(−½ Σ ℓ_d² ω_d²)."""
+    bells = lengthscale / jnp.sqrt(2 * jnp.pi) * jnp.exp(-0.5 * (lengthscale * omega) ** 2)
+    return jnp.prod(bells)
 
 
-def matern_derivative_variance(
-    nu: Float[AnyArray, ""],
-    variance: Float[AnyArray, ""],
-    lengthscale: Float[AnyArray, "*d"],
-    num_dims: int,
-) -> Float[AnyArray, " d"]:
-    """Return v ν/((ν−1) ℓ_d²), infinite for ν ≤ 1."""
-    factor = jnp.where(nu > 1, nu / jnp.where(nu > 1, nu - 1, 1.0), jnp.inf)
-    return jnp.broadcast_to(variance * factor / lengthscale**2, (num_dims,))
-
-
-def per_column(
-    lengthscale: Float[AnyArray, "*d"], like: Float[AnyArray, " d"]
-) -> Float[AnyArray, " d"]:
+def per_column(lengthscale: Lengths, like: Vector) -> Vector:
     """Return one lengthscale per column."""
     return jnp.broadcast_to(lengthscale, like.shape)
 
 
-def scaled_square(
-    lag: Float[AnyArray, " d"], lengthscale: Float[AnyArray, "*d"]
-) -> Float[AnyArray, ""]:
+def scaled_square(lag: Vector, lengthscale: Lengths) -> Scalar:
     """Return Σ (τ_d/ℓ_d)²."""
     # Written out: over many lags at once XLA's sums along the columns are ten times slower.
     inverse = 1 / per_column(lengthscale, lag)

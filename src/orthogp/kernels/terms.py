@@ -1,19 +1,20 @@
-"""Sums of kernels on few columns each, as models of many columns."""
+"""Kernels by name and from scikit-learn; sums of kernels on few columns each."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import reduce
 from typing import NamedTuple
 
 import numpy as np
 
 from orthogp.errors import KernelError
-from orthogp.kernels.base import Kernel, On, Sum
-from orthogp.kernels.convert import KERNEL_NAMES, KernelChoice, resolve_kernel
-from orthogp.kernels.cyclic import Categorical, Cyclic, has_own_period, own_periods
+from orthogp.kernels.base import KERNEL_NAMES, Columns, Kernel, On, Sum, product
+from orthogp.kernels.stationary import RBF, Matern, Matern12, Matern32, Matern52, RationalQuadratic
+from orthogp.kernels.transformed import Categorical, Cyclic, has_own_period, own_periods
 
-#: Before the name of a kernel: one such kernel on each column.
+#: What stands before the name of a kernel to mean one kernel on each column.
 ADDITIVE_PREFIX = "additive-"
 
 
@@ -30,35 +31,30 @@ class Term(NamedTuple):
         The period it has by itself along each of them, if any.
     """
 
-    columns: tuple[int, ...]
+    columns: Columns
     kernel: Kernel
     periods: tuple[float | None, ...]
 
 
-def components(kernel: Kernel, num_dims: int) -> list[tuple[tuple[int, ...], Kernel]]:
+def components(kernel: Kernel, num_dims: int) -> list[tuple[Columns, Kernel]]:
     """Return the independent processes that a kernel adds up, by the columns they act on.
 
-    Terms on the same columns are one component; each kernel comes relative to its own columns.
+    Terms on the same columns are one component; each kernel comes relative to its columns.
     """
-    groups: dict[tuple[int, ...], list[Kernel]] = {}
-    for term in kernel.terms if isinstance(kernel, Sum) else (kernel,):
-        dims, inner = (term.dims, term.kernel) if isinstance(term, On) else (None, term)
-        for own, part in _nested(inner, dims, num_dims):
-            groups.setdefault(own, []).append(part)
-    return [
-        (dims, parts[0] if len(parts) == 1 else Sum(tuple(parts))) for dims, parts in groups.items()
-    ]
+    groups: dict[Columns, list[Kernel]] = {}
+    for term in kernel.summands:
+        for columns, part in _located(term, num_dims):
+            groups.setdefault(columns, []).append(part)
+    return [(columns, Sum.of(parts)) for columns, parts in groups.items()]
 
 
-def _nested(
-    kernel: Kernel, dims: tuple[int, ...] | None, num_dims: int
-) -> Iterator[tuple[tuple[int, ...], Kernel]]:
-    if dims is None:
-        own = kernel.columns(num_dims)
-        yield own, kernel.with_columns({d: i for i, d in enumerate(own)})
+def _located(term: Kernel, num_dims: int) -> Iterator[tuple[Columns, Kernel]]:
+    if not isinstance(term, On):
+        columns = term.columns(num_dims)
+        yield columns, term.with_columns({d: i for i, d in enumerate(columns)})
         return
-    for inner_dims, part in components(kernel, len(dims)):
-        yield tuple(dims[d] for d in inner_dims), part
+    for inner, part in components(term.kernel, len(term.dims)):
+        yield tuple(term.dims[d] for d in inner), part
 
 
 def additive(
@@ -67,11 +63,11 @@ def additive(
     *,
     categorical: Mapping[int, int] | None = None,
     periodic: Mapping[int, float] | None = None,
-    joint: Iterable[tuple[int, ...]] = (),
+    joint: Iterable[Columns] = (),
 ) -> Sum:
     """Return the sum of one kernel on each of the columns 0, 1, …, num_columns − 1.
 
-    A regressor that learns starts from lengthscales read off the data besides the kernel's own.
+    A regressor that learns starts from lengthscales read off the data besides the kernel's.
 
     Parameters
     ----------
@@ -95,34 +91,34 @@ def additive(
                 f"Column {column} must be one of 0 to {num_columns - 1}, and either categorical or "
                 "periodic, not both."
             )
-    own = kernel if isinstance(kernel, Kernel) else resolve_kernel(kernel).kernel
-    own.check(1)
+    plain = kernel if isinstance(kernel, Kernel) else resolve_kernel(kernel).kernel
+    plain.check(1)
 
     def on_column(column: int) -> Kernel:
         if column in categorical:
             return Categorical(categorical[column])
         if column not in periodic:
-            return own
+            return plain
         period = float(periodic[column])
-        if "lengthscale" in own.parameters() and not isinstance(kernel, Kernel):
+        if "lengthscale" in plain.parameters() and not isinstance(kernel, Kernel):
             # By name the lengthscale is a mere placeholder, which must fit the period.
-            return Cyclic(own.with_parameters(lengthscale=period / 8), period)
-        return Cyclic(own, period)
+            return Cyclic(plain.with_parameters(lengthscale=period / 8), period)
+        return Cyclic(plain, period)
 
-    def on_columns(columns: tuple[int, ...]) -> Kernel:
+    def on_columns(columns: Columns) -> Kernel:
         if categorical.keys() & set(columns) or periodic.keys() & set(columns):
-            return reduce(Kernel.multiply, (on_column(column).on(column) for column in columns))
-        length = own.parameters().get("lengthscale")
+            return reduce(product, (on_column(column).on(column) for column in columns))
+        length = plain.parameters().get("lengthscale")
         if length is None:
-            return own.on(*columns)
-        return own.with_parameters(lengthscale=np.full(len(columns), float(length))).on(*columns)
+            return plain.on(*columns)
+        return plain.with_parameters(lengthscale=np.full(len(columns), float(length))).on(*columns)
 
     single = (on_column(column).on(column) for column in range(num_columns))
     return Sum((*single, *(on_columns(tuple(columns)) for columns in joint)))
 
 
 def resolve_additive(kernel: object, num_columns: int, most_joint: int) -> KernelChoice:
-    """Return the kernel that an estimator's argument stands for, on so many columns.
+    """Return the kernel that an estimator's argument stands for, on `num_columns` columns.
 
     A name after `ADDITIVE_PREFIX` means one kernel on each column, and so does a plain name if
     there are more columns than can act jointly.
@@ -140,9 +136,9 @@ def resolve_additive(kernel: object, num_columns: int, most_joint: int) -> Kerne
 
 
 def is_additive(kernel: Kernel, num_columns: int, most_joint: int) -> bool:
-    """Return whether a kernel is one for a sum over its terms' own lattices.
+    """Return whether a kernel takes a sum over lattices of its terms, rather than one lattice.
 
-    It is if it acts on more columns than one lattice holds, or has periods of its own.
+    It does if it acts on more columns than one lattice holds, or has periods by itself.
     """
     several = isinstance(kernel, Sum) and len(kernel.columns(num_columns)) > most_joint
     return several or has_own_period(kernel)
@@ -151,15 +147,14 @@ def is_additive(kernel: Kernel, num_columns: int, most_joint: int) -> bool:
 def split_terms(kernel: Kernel, num_columns: int) -> tuple[Term, ...]:
     """Return the independent processes that a kernel adds up.
 
-    Terms on the same columns, with the same periods of their own, are one.
+    Terms on the same columns, with the same periods by themselves, are one.
     """
     groups: dict[tuple, list[Kernel]] = {}
-    for columns, own in components(kernel, num_columns):
-        for part in own.terms if isinstance(own, Sum) else (own,):
+    for columns, component in components(kernel, num_columns):
+        for part in component.summands:
             groups.setdefault((columns, own_periods(part, len(columns))), []).append(part)
     return tuple(
-        Term(columns, parts[0] if len(parts) == 1 else Sum(tuple(parts)), periods)
-        for (columns, periods), parts in groups.items()
+        Term(columns, Sum.of(parts), periods) for (columns, periods), parts in groups.items()
     )
 
 
@@ -168,7 +163,7 @@ def join_terms(terms: tuple[Term, ...]) -> Sum:
     return Sum(tuple(On(term.kernel, term.columns) for term in terms))
 
 
-def component_kernels(kernel: Kernel, columns: Sequence[tuple[int, ...]]) -> tuple[Kernel, ...]:
+def component_kernels(kernel: Kernel, columns: Sequence[Columns]) -> tuple[Kernel, ...]:
     """Return the kernel of each component on its columns; of a joint model, the kernel itself.
 
     An additive model's kernel is what `join_terms` made of its components.
@@ -180,3 +175,105 @@ def component_kernels(kernel: Kernel, columns: Sequence[tuple[int, ...]]) -> tup
     if len(columns) > 1:
         raise KernelError(f"A sum of terms on columns is needed, got {kernel!r}.")
     return (kernel,)
+
+
+class KernelChoice(NamedTuple):
+    """What a user's `kernel` argument says."""
+
+    kernel: Kernel
+    noise_variance: float | None
+    from_name: bool
+
+
+def resolve_kernel(kernel: object) -> KernelChoice:
+    """Return the kernel that a name, a `Kernel` or a scikit-learn kernel stands for."""
+    if isinstance(kernel, Kernel):
+        return KernelChoice(kernel, None, from_name=False)
+    if isinstance(kernel, str):
+        if kernel not in KERNEL_NAMES:
+            raise KernelError(
+                f"Unknown kernel {kernel!r}; known names are {', '.join(KERNEL_NAMES)}, "
+                "or pass a kernel object."
+            )
+        return KernelChoice(KERNEL_NAMES[kernel](), None, from_name=True)
+    if hasattr(kernel, "get_params") and hasattr(kernel, "theta"):
+        return from_sklearn(kernel)
+    raise KernelError(
+        "kernel must be a name, an orthogp kernel or a scikit-learn kernel, "
+        f"got {type(kernel).__name__}."
+    )
+
+
+def from_sklearn(kernel: object) -> KernelChoice:
+    """Return the equal of a scikit-learn kernel; a WhiteKernel becomes the noise to start from.
+
+    Parameters of the kernel whose bounds are "fixed" stay fixed.
+    """
+    terms, noise = _terms(kernel)
+    if not terms:
+        raise KernelError("A scikit-learn kernel needs a term besides WhiteKernel.")
+    return KernelChoice(Sum.of(terms), noise, from_name=False)
+
+
+def _terms(kernel) -> tuple[list[Kernel], float | None]:
+    from sklearn.gaussian_process import kernels as sk
+
+    if isinstance(kernel, sk.Sum):
+        left, left_noise = _terms(kernel.k1)
+        right, right_noise = _terms(kernel.k2)
+        noises = [noise for noise in (left_noise, right_noise) if noise is not None]
+        return left + right, float(sum(noises)) if noises else None
+    if isinstance(kernel, sk.WhiteKernel):
+        return [], float(kernel.noise_level)
+    if isinstance(kernel, sk.Product):
+        factors = _factors(kernel, sk)
+        constants = [f for f in factors if isinstance(f, sk.ConstantKernel)]
+        others = [f for f in factors if not isinstance(f, sk.ConstantKernel)]
+        if len(others) != 1:
+            raise KernelError(
+                f"Of scikit-learn's products only ConstantKernel * kernel converts, got {kernel}."
+            )
+        factor = float(np.prod([constant.constant_value for constant in constants]))
+        held = all(constant.hyperparameter_constant_value.fixed for constant in constants)
+        terms, noise = _terms(others[0])
+        terms = [term.scaled(factor) for term in terms]
+        freed = terms if held else [_free_variance(term) for term in terms]
+        return freed, None if noise is None else noise * factor
+    return [_primitive(kernel, sk)], None
+
+
+def _factors(kernel, sk) -> list:
+    if isinstance(kernel, sk.Product):
+        return _factors(kernel.k1, sk) + _factors(kernel.k2, sk)
+    return [kernel]
+
+
+def _primitive(kernel, sk) -> Kernel:
+    # scikit-learn's stationary kernels have unit variance, and nothing that learns it unless a
+    # ConstantKernel multiplies them.
+    fixed = ["variance"]
+    if getattr(getattr(kernel, "hyperparameter_length_scale", None), "fixed", False):
+        fixed.append("lengthscale")
+    if isinstance(kernel, sk.Matern):  # before RBF: scikit-learn's Matern is a subclass of it
+        halves = {0.5: Matern12, 1.5: Matern32, 2.5: Matern52}
+        if kernel.nu in halves:
+            return halves[kernel.nu](lengthscale=kernel.length_scale).fix(*fixed)
+        if np.isinf(kernel.nu):
+            return RBF(lengthscale=kernel.length_scale).fix(*fixed)
+        return Matern(nu=kernel.nu, lengthscale=kernel.length_scale).fix("nu", *fixed)
+    if isinstance(kernel, sk.RBF):
+        return RBF(lengthscale=kernel.length_scale).fix(*fixed)
+    if isinstance(kernel, sk.RationalQuadratic):
+        fixed += ["alpha"] if kernel.hyperparameter_alpha.fixed else []
+        return RationalQuadratic(lengthscale=kernel.length_scale, alpha=kernel.alpha).fix(*fixed)
+    raise KernelError(
+        f"scikit-learn's {type(kernel).__name__} has no stationary counterpart here: use RBF, "
+        "Matern, RationalQuadratic, ConstantKernel products, WhiteKernel and their sums."
+    )
+
+
+def _free_variance(kernel: Kernel) -> Kernel:
+    return kernel.with_primitives(
+        replace(primitive, fixed=tuple(name for name in primitive.fixed if name != "variance"))
+        for primitive, _ in kernel.primitives()
+    )

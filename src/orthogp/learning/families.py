@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from orthogp.errors import FeatureError, PrecisionError
 from orthogp.features import Features, MeanPrior, PointFeatures, SpectralFeatures
-from orthogp.features.additive import is_wrapped
 from orthogp.features.base import prior_variance
 from orthogp.features.placement import sample_box
 from orthogp.features.series import SeriesFeatures
@@ -298,7 +297,7 @@ class FamilyFitter(ABC):
                 statistics = placement.statistics
                 if (
                     isinstance(features, SeriesFeatures)
-                    and is_wrapped(features)
+                    and features.wrapped
                     and statistics is not None
                 ):
                     upper = sharp_series_bound(
@@ -351,7 +350,7 @@ class FamilyFitter(ABC):
         )
 
     def _wrap_error(self, features: Features, kernel: Kernel) -> float:
-        if isinstance(features, SeriesFeatures) and is_wrapped(features):
+        if isinstance(features, SeriesFeatures) and features.wrapped:
             return wrap_error(kernel, features.lattice.period, self.width)
         return 0.0
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from orthogp.errors import FeatureError
 from orthogp.features import Features, MeanPrior
-from orthogp.features.additive import for_kernel, is_wrapped
+from orthogp.features.additive import for_kernel
 from orthogp.features.series import SeriesFeatures
 from orthogp.inference.sources import Source
 from orthogp.inference.threads import BlasThreads, one_thread
@@ -94,7 +94,7 @@ class SumFamilyFitter(FamilyFitter):
         self, source: Source, kernel: Kernel, noise_floor: float
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         lattice = self.statistics.lattice
-        if isinstance(source.features, SeriesFeatures) and is_wrapped(source.features):
+        if isinstance(source.features, SeriesFeatures) and source.features.wrapped:
             lattice = source.features.lattice
         tolerance = self.settings.wrap_tolerance
         return parameter_limits(kernel, source.slots, lattice, self.width, tolerance, noise_floor)

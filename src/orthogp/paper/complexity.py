@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from orthogp.features.trig import Trig
+from orthogp.features.bands import Trig
 from orthogp.files.writing import write_rows
 from orthogp.inference.likelihoods import Gaussian
 from orthogp.inference.parameters import learned_slots, pack

@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from orthogp.features.bands import Trig
 from orthogp.features.inducing import covariance_matrix
 from orthogp.features.placement import gauss_panels
 from orthogp.features.series import spectral_densities
-from orthogp.features.trig import Trig
 from orthogp.kernels import Kernel, Matern32
 from orthogp.paper.run import (
     Ledger,

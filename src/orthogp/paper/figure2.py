@@ -19,8 +19,8 @@ from scipy.optimize import minimize_scalar
 
 from orthogp.exact.process import ExactPosterior
 from orthogp.features import MeanPrior
+from orthogp.features.bands import Trig
 from orthogp.features.inducing import covariance_matrix
-from orthogp.features.trig import Trig
 from orthogp.inference.moments import moments_from_rows
 from orthogp.inference.predictive import Gaussian
 from orthogp.kernels import Matern52

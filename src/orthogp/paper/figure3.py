@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 
 from orthogp.exact.process import ExactObjective
 from orthogp.features import MeanPrior
+from orthogp.features.bands import Trig
 from orthogp.features.inducing import covariance_matrix
-from orthogp.features.trig import Trig
 from orthogp.kernels import RBF
 from orthogp.learning.optimise import search
 from orthogp.paper.hyperparameters import (

@@ -22,11 +22,10 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import NDArray
 
-from orthogp.features.eigenfunction import eigenfunction_terms
-from orthogp.features.hermite import traced_members
+from orthogp.features.bands import Trig
+from orthogp.features.hermite import Eigenfunction, traced_members
 from orthogp.features.placement import gauss_panels
 from orthogp.features.series import safe_sqrt
-from orthogp.features.trig import Trig
 from orthogp.kernels import RBF
 from orthogp.learning.optimise import search
 from orthogp.paper.closed_form import Approximation
@@ -97,9 +96,8 @@ class TracedHermite(TracedFamily):
 
     def phi(self, variance, lengthscale, scale, x) -> Float[AnyArray, "n m"]:
         """Return φ_m(x_n) in closed form."""
-        return traced_members(
-            eigenfunction_terms(variance, lengthscale, scale**2, x), self.num_features
-        )
+        terms = Eigenfunction.terms(variance, lengthscale, scale, x)
+        return traced_members(terms, self.num_features)
 
     @property
     def scale_limits(self) -> tuple[float, float]:

@@ -16,8 +16,8 @@ from orthogp.errors import InputError
 from orthogp.inference import Domain
 from orthogp.inference.component_posterior import AdditivePosterior
 from orthogp.kernels import Categorical, Kernel
-from orthogp.kernels.cyclic import categorical_columns
 from orthogp.kernels.terms import component_kernels
+from orthogp.kernels.transformed import categorical_columns
 from orthogp.model_choice import check_categories
 from orthogp.report.plots import (
     BAND_SDS,

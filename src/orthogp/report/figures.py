@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from orthogp.errors import InputError
 from orthogp.inference import Domain
-from orthogp.kernels.cyclic import categorical_columns
+from orthogp.kernels.transformed import categorical_columns
 from orthogp.report.components import (
     class_parts,
     component_drawings,

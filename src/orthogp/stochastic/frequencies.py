@@ -28,9 +28,9 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 
 from orthogp.errors import InputError
+from orthogp.features.bands import Trig
 from orthogp.features.series import safe_sqrt
 from orthogp.features.spectral import SpectralFeatures
-from orthogp.features.trig import Trig
 from orthogp.kernels import Kernel
 from orthogp.precision import AnyArray
 from orthogp.stochastic.even_series import (

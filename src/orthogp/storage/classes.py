@@ -21,14 +21,14 @@ from orthogp.engines import Trial
 from orthogp.features import Features, MeanPrior, SeriesFeatures, VariationalFourier
 from orthogp.features.additive import AdditiveSeries
 from orthogp.features.harmonic import HarmonicSeries
+from orthogp.features.inducing import PointTwoBlock
 from orthogp.features.random import RandomSeries, RandomWaves
-from orthogp.features.two_block import PointTwoBlock
 from orthogp.features.vff import VariationalFourierSeries
 from orthogp.inference import Certificate, Domain
 from orthogp.kernels import Categorical, Kernel, On, OnSphere, Product, Sum
-from orthogp.kernels.cyclic import own_periods
 from orthogp.kernels.sphere import Sphere
 from orthogp.kernels.terms import Term
+from orthogp.kernels.transformed import own_periods
 from orthogp.learning.kept_rows import KeptRows, RowTotals
 from orthogp.learning.sketches import AdditiveSketch, Sketch
 from orthogp.statistics import (
@@ -367,9 +367,8 @@ def _kept_rows(
 
 
 def _register_public(package: Any, base: type, check: Any) -> None:
-    """Register all classes that a package lists and that objects can be made of."""
-    for name in package.__all__:
-        kind = getattr(package, name)
+    """Register all classes that a package imports and that objects can be made of."""
+    for kind in vars(package).values():
         if isinstance(kind, type) and issubclass(kind, base) and not inspect.isabstract(kind):
             check_every(register(kind), check)
 

@@ -35,8 +35,8 @@ from orthogp.inference.moments import moments_from_statistics
 from orthogp.inference.posterior import Posterior, Solution
 from orthogp.inference.threads import one_thread
 from orthogp.kernels import Kernel, On, Sum
-from orthogp.kernels.cyclic import own_periods
 from orthogp.kernels.terms import component_kernels
+from orthogp.kernels.transformed import own_periods
 from orthogp.learning.kept_rows import KeptRows
 from orthogp.learning.sketches import AdditiveSketch, Sketch
 from orthogp.neighbours.posterior import NeighbourPosterior, Trend

@@ -1,8 +1,7 @@
-"""Polynomial features: orthogonal polynomials in frequency."""
+"""Bases of a band of frequencies: cosines and sines, cells, and orthogonal polynomials."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, Self, cast
 
 import equinox as eqx
@@ -14,11 +13,14 @@ from scipy.optimize import brentq
 from scipy.special import gammaln, xlogy
 
 from orthogp.errors import FeatureError
-from orthogp.features.base import check_scale
+from orthogp.features.base import Floats, check_scale
 from orthogp.features.placement import gauss_panels, jacobi_recurrence, log_jacobi_mass
 from orthogp.features.spectral import SpectralFeatures
-from orthogp.precision import AnyArray
+from orthogp.precision import AnyArray, functions_for
+from orthogp.statistics import FrequencyLattice
 
+# The band that is worth covering by cells, in units of one over the correlation length.
+_BAND = 5.0
 # Weight exponents of the kinds without parameters, (1 − u²)^e.
 _EXPONENTS = {"legendre": 0.0, "chebyshev": -0.5, "chebyshev2": 0.5}
 # Which parameters the other kinds need, and which they may have.
@@ -27,6 +29,95 @@ _ALLOWED = {**_NEEDED, "laguerre": ("alpha",)}
 _KINDS = (*_EXPONENTS, *_NEEDED)
 # A function is taken to vanish where it has fallen by e^{−this} since it last oscillated.
 _DECAY = 37.0
+
+
+class Trig(SpectralFeatures):
+    r"""Cosines and sines on the frequency interval [−a, a] (TrigVOF of the paper).
+
+        ψ = 1/√(2a),   cos(πmω/a)/√a,   sin(πmω/a)/√a,      m = 1, 2, …
+
+    In space these are bumps of the kernel's square root at ±πm/a: as good as inducing points on an
+    even grid, for any kernel, without a K_uu. As M grows at fixed a the features give the kernel
+    with the frequencies beyond a cut off.
+
+    Parameters
+    ----------
+    num_features : int
+    a : float or (d,), optional
+        The largest frequency; chosen for the data unless given.
+    """
+
+    a: Any = eqx.field(default=None, converter=lambda value: check_scale(value, "a"))
+
+    known_as = ("trig",)
+    traceable = True
+
+    def basis(self, u: Floats, count: int) -> Floats:
+        """Return 1/√2, cos πu, sin πu, cos 2πu, … on [−1, 1]."""
+        xp, order = functions_for(u), np.arange(count)[:, None]
+        phases = np.pi * ((order + 1) // 2) * u
+        values = xp.where(order % 2 == 1, xp.cos(phases), xp.sin(phases))
+        return xp.where(order == 0, np.sqrt(0.5), values)
+
+    def is_odd(self, order: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Return which members are sines."""
+        return (order > 0) & (order % 2 == 0)
+
+
+class Box(SpectralFeatures):
+    r"""Indicators of equal cells of the frequency axis.
+
+        ψ = 1[|ω| < w/2]/√w,      (1[ω ∈ cell_j] ± 1[−ω ∈ cell_j])/√(2w),      j = 1, 2, …
+
+    with cell_j = [(j−½)w, (j+½)w]. Integrated Fourier features are their midpoint rule. The cells
+    must together cover the band, and each must resolve the inputs, w·(half their width) ≲ π, so
+    they converge slowly. On a lattice a cell is an odd number of its points; with one, these are
+    the features of the lattice itself.
+
+    Parameters
+    ----------
+    num_features : int
+    width : float or (d,), optional
+        The width w of a cell; chosen for the data unless given.
+    """
+
+    width: Any = eqx.field(default=None, converter=lambda value: check_scale(value, "width"))
+
+    known_as = ("box",)
+    traceable = True
+    dilation_field = "width"
+
+    def basis(self, u: Floats, count: int) -> Floats:
+        """Return 1 on |u| < ½, then 1/√2 on the cells around j and ±1/√2 around −j."""
+        xp, order = functions_for(u), np.arange(count)[:, None]
+        inside = xp.floor(xp.abs(u) + 0.5) == (order + 1) // 2
+        height = np.where(order == 0, 1.0, np.sqrt(0.5))
+        return xp.where(inside, height, 0.0) * xp.where(self.is_odd(order), xp.sign(u), 1.0)
+
+    def is_odd(self, order: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Return which members are differences of a cell and its mirror image."""
+        return (order > 0) & (order % 2 == 0)
+
+    def reach(self, count: int) -> float:
+        """Return the end of the last cell."""
+        return count // 2 + 0.5
+
+    def breakpoints(self, count: int) -> Floats:
+        """Return the ends of all cells."""
+        return np.concatenate([[0.0], np.arange(count // 2 + 1) + 0.5])
+
+    def guess(self, counts: NDArray[np.int64], width: Floats, length: Floats) -> Floats:
+        """Return cells that cover the band, or as narrow ones as the inputs ask for."""
+        return np.minimum(_BAND / length / (counts // 2 + 0.5), 2 * np.pi / width)
+
+    def _fit_on(self, lattice: FrequencyLattice | None) -> Self:
+        """Return a copy whose cells hold an odd number of the lattice's points each."""
+        if lattice is None or self.dilation is None or self.orders is None:
+            return self
+        num_cells = (np.max(np.array(self.orders), axis=0) + 1) // 2 * 2 + 1
+        most = np.maximum((2 * lattice.extent + 1) // num_cells, 1)
+        points = np.clip(self.dilation / lattice.spacing, 1, most - 1 + most % 2)
+        return self.dilated((2 * np.round((points - 1) / 2) + 1) * lattice.spacing)
 
 
 class Polynomial(SpectralFeatures):
@@ -72,6 +163,13 @@ class Polynomial(SpectralFeatures):
     alpha: float | None = eqx.field(default=None, static=True, kw_only=True)
     beta: float | None = eqx.field(default=None, static=True, kw_only=True)
 
+    known_as = ("legendre", "chebyshev")
+
+    @classmethod
+    def named(cls, name: str, num_features: int) -> Self:
+        """Return polynomials of the kind that is named."""
+        return cls(num_features, name)
+
     def __check_init__(self) -> None:
         if self.kind not in _KINDS:
             raise FeatureError(
@@ -95,7 +193,7 @@ class Polynomial(SpectralFeatures):
         """Whether the basis lives on [−1, 1]: all kinds but `laguerre`."""
         return self.kind != "laguerre"
 
-    def basis(self, u: NDArray[np.float64], count: int) -> NDArray[np.float64]:
+    def basis(self, u: Floats, count: int) -> Floats:
         """Return p_m √w at u, zero where the weight is infinite."""
         if not self._mirrored:
             return self._half_basis(u, count)
@@ -103,7 +201,7 @@ class Polynomial(SpectralFeatures):
         values[1::2] *= np.sign(u)
         return values
 
-    def _half_basis(self, u: NDArray[np.float64], count: int) -> NDArray[np.float64]:
+    def _half_basis(self, u: Floats, count: int) -> Floats:
         """Return the polynomials before they are mirrored, if they are."""
         at_edge, at_zero = self._exponents
         if self.kind == "laguerre":
@@ -131,33 +229,18 @@ class Polynomial(SpectralFeatures):
         """Whether samples are even over the band: where the weight is finite at its edges."""
         return self._exponents[0] >= 0
 
-    def is_odd(self, order: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return which members are odd: every second."""
-        return order % 2 == 1
-
     def reach(self, count: int) -> float:
         """Return 1, or for `laguerre` where the last member has decayed."""
         return 1.0 if self.compact else _laguerre_reach((count - 1) // 2, self._exponents[1])
 
-    @property
-    def dilation(self) -> NDArray[np.float64] | None:
-        """The largest frequency, or the scale of frequency, a."""
-        return self.a
-
-    def dilated(self, dilation: NDArray[np.float64]) -> Self:
-        """Return a copy with another a."""
-        return replace(self, a=dilation)
-
-    def guess(
-        self, counts: NDArray[np.int64], width: NDArray[np.float64], length: NDArray[np.float64]
-    ) -> NDArray[np.float64]:
+    def guess(self, counts: NDArray[np.int64], width: Floats, length: Floats) -> Floats:
         """Return an a to start the choice from, (d,)."""
         if self.kind == "laguerre":
             # The scale of the lowest frequencies, seen to be best for all counts and lengths.
             return 1.2 / width
         return 0.65 * super().guess(counts, width, length)
 
-    def quadrature(self, count: int, size: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def quadrature(self, count: int, size: int) -> tuple[Floats, Floats]:
         """Return a rule that knows how √w behaves at the ends."""
         at_edge, at_zero = self._exponents
         return gauss_panels(0.0, self.reach(count), size, at_zero / 2, at_edge / 2)
@@ -181,12 +264,7 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float | np.number) and not isinstance(value, bool)
 
 
-def _recurse(
-    v: NDArray[np.float64],
-    log_weight: NDArray[np.float64],
-    diagonal: NDArray[np.float64],
-    off_diagonal: NDArray[np.float64],
-) -> NDArray[np.float64]:
+def _recurse(v: Floats, log_weight: Floats, diagonal: Floats, off_diagonal: Floats) -> Floats:
     r"""Return p_n √w for n < len(diagonal) − 1, w being scaled to mass one.
 
         v p_n = b_{n+1} p_{n+1} + d_n p_n + b_n p_{n−1},      p_0 = 1
@@ -208,9 +286,7 @@ def _recurse(
     return values
 
 
-def _laguerre_recurrence(
-    size: int, alpha: float
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _laguerre_recurrence(size: int, alpha: float) -> tuple[Floats, Floats]:
     """Return d_n and b_n of the normalised L_n^{(α)}, whose leading signs alternate."""
     n = np.arange(size, dtype=np.float64)
     return 2 * n + alpha + 1, -np.sqrt(n * (n + alpha))

@@ -1,0 +1,356 @@
+r"""Kernels made of another one: around a circle, or turned; and categories, which come round too.
+
+The period P of a cyclic or categorical kernel is known and never learned. On the lattice of spacing
+2π/P the process is exact, not an approximation to one without a period:
+
+    cyclic         mass_t = v S(ω_t)/Σ_s S(ω_s),     k(τ) = v Σ_j k₀(τ + jP)/Σ_j k₀(jP)
+    categorical    mass_t = v/L for the L modes of period L,     k(x, x') = v 1[x = x']
+    rotated        k(τ) = k₀(R τ),      S(ω) = S₀(R ω),      R = [[cos a, sin a], [−sin a, cos a]]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Self
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+from numpy.typing import NDArray
+
+from orthogp.errors import KernelError, check_positive
+from orthogp.kernels.base import Kernel, Scalar, Vector
+from orthogp.kernels.stationary import (
+    MANY_IMAGES,
+    RBF,
+    GaussianMixture,
+    MaternFamily,
+    Parameter,
+    positive,
+    root,
+)
+from orthogp.precision import AnyArray
+
+# The images on each side of a cyclic kernel: for lengthscales up to the period, e^{−32} of the
+# exponential kernel remains.
+_NUM_IMAGES = 32
+
+
+class Wrapper(Kernel):
+    """A kernel made of another one, whose parameters are the first one's."""
+
+    kernel: eqx.AbstractVar[Kernel]
+
+    @property
+    def label(self) -> str:
+        """What it is called in reports."""
+        return f"{type(self).__name__} {self.kernel.label}"
+
+    def prior_variance(self) -> Scalar:
+        """Return v."""
+        return self.kernel.prior_variance()
+
+    def parameters(self) -> dict[str, Float[AnyArray, "..."]]:
+        """Return the parameters of the kernel inside."""
+        return self.kernel.parameters()
+
+    def with_parameters(self, **parameters: Any) -> Self:
+        """Return a copy with some parameters of the kernel inside replaced."""
+        # Not through the constructor: tracers pass, and searches may try what a user may not.
+        changed = self.kernel.with_parameters(**parameters)
+        return eqx.tree_at(lambda outer: outer.kernel, self, changed)
+
+
+class PeriodicKernel(Kernel):
+    """A kernel on one column that has a period by itself."""
+
+    if TYPE_CHECKING:
+        # A field of one subclass and a property of the other.
+        @property
+        def period(self) -> float:
+            """The period."""
+            ...
+
+    def wrapped(self, lag: Vector, period: Vector) -> Scalar:
+        """Return k(τ), whatever the lattice."""
+        return self.k(lag)
+
+    def spectral_density(self, omega: Vector) -> Scalar:
+        """Raise `KernelError`: there are frequencies of multiples of 2π/P only."""
+        raise KernelError(
+            f"A {type(self).__name__.lower()} kernel has no spectral density; use its masses on a "
+            "lattice."
+        )
+
+    def check(self, num_dims: int) -> None:
+        """Raise `KernelError` unless it acts on one column."""
+        if num_dims != 1:
+            raise KernelError(
+                f"{type(self).__name__} acts on one column, got {num_dims}: choose it by .on(0), "
+                "or multiply kernels on different columns."
+            )
+
+
+class Cyclic(PeriodicKernel, Wrapper):
+    """A kernel wrapped around a circle, for a column such as the hour of the day.
+
+        k(τ) = v Σ_j k₀(τ + jP)/Σ_j k₀(jP)
+
+    Parameters
+    ----------
+    kernel : Kernel
+        k₀: RBF, Matern, Matern12, Matern32, Matern52 or RationalQuadratic, with one lengthscale of
+        at most the period. Its parameters are those learned.
+    period : P, not learned
+    """
+
+    kernel: Kernel
+    period: float = eqx.field(static=True)
+
+    def __init__(self, kernel: Kernel, period: float) -> None:
+        if not isinstance(kernel, GaussianMixture):
+            raise KernelError(
+                "Cyclic takes one RBF, Matern, Matern12, Matern32, Matern52 or RationalQuadratic, "
+                f"got {kernel!r}: write for example Cyclic(Matern32(), period=24.0)."
+            )
+        length = check_positive(period, "The period of Cyclic")
+        if length.ndim:
+            raise KernelError(f"The period of Cyclic must be one number, got {period!r}.")
+        self.kernel = kernel
+        self.period = float(length)  # type: ignore[override]
+        self.fixed = kernel.fixed
+        lengthscale = kernel.parameters()["lengthscale"]
+        # A little more, for lengthscales learned up to the limit.
+        if np.any(lengthscale > 1.001 * self.period):
+            raise KernelError(
+                f"The lengthscale of Cyclic must be at most its period {self.period:g}, got "
+                f"{lengthscale}: give a shorter one; longer ones mean a constant."
+            )
+
+    def k(self, lag: Vector) -> Scalar:
+        """Return v Σ_j k₀(τ + jP)/Σ_j k₀(jP)."""
+        period = jnp.full(1, self.period)
+        around = lag - period * jnp.round(lag / period)
+        if self._has_exact_wrap:
+            return self.kernel.wrapped(around, period)
+        return self._scale() * self._image_total(around)
+
+    def at_square(self, square: Scalar) -> Scalar:
+        """Return the covariance where the squared distance around the circle is `square`."""
+        return self.k(root(square)[None])
+
+    def derivative_variance(self, num_dims: int) -> Vector:
+        """Return −k''(0), infinite where paths have no derivative."""
+
+        def second(function, at: Scalar) -> Scalar:
+            return jax.grad(jax.grad(lambda x: function(jnp.reshape(x, 1))))(at)
+
+        if self._has_exact_wrap:
+            return jnp.reshape(-second(self.k, jnp.zeros(())), 1)
+        images = jax.vmap(lambda at: second(self.kernel.k, at))(self._images())
+        return self._scale() * (self.kernel.derivative_variance(num_dims) - jnp.sum(images))
+
+    def mass(self, omega: Vector, spacing: Vector) -> Scalar:
+        """Return the prior variance of the mode at ω on the lattice of spacing 2π/P."""
+        if self._has_exact_wrap:
+            return self.kernel.mass(omega, spacing)
+        return self._scale() * jnp.prod(spacing) * self.kernel.spectral_density(omega)
+
+    def fix(self, *names: str) -> Cyclic:
+        """Return a copy whose named parameters (all, if none are named) are not learned."""
+        return Cyclic(self.kernel.fix(*names), self.period)
+
+    def check(self, num_dims: int) -> None:
+        """Raise `KernelError` unless it acts on one column, and with one lengthscale."""
+        super().check(num_dims)
+        self.kernel.check(num_dims)
+
+    def __repr__(self) -> str:
+        return f"Cyclic({self.kernel!r}, period={self.period:g})"
+
+    @property
+    def _has_exact_wrap(self) -> bool:
+        return type(self.kernel).mass is not Kernel.mass
+
+    def _images(self) -> Vector:
+        j = np.arange(-_NUM_IMAGES, _NUM_IMAGES + 1)
+        return jnp.asarray(self.period * j[j != 0], dtype=float)
+
+    def _image_total(self, lag: Vector) -> Scalar:
+        images = jax.vmap(lambda shift: self.kernel.k(lag + shift))(self._images())
+        return self.kernel.k(lag) + jnp.sum(images)
+
+    def _scale(self) -> Scalar:
+        return self.kernel.prior_variance() / self._image_total(jnp.zeros(1))
+
+
+class Categorical(PeriodicKernel):
+    """Independent values for each of L categories, coded 0, 1, …, L − 1: k = v 1[x = x'].
+
+    Parameters
+    ----------
+    levels : L, not learned
+    variance : v
+    """
+
+    levels: int = eqx.field(static=True)
+    variance: Parameter = positive("variance")
+
+    def __check_init__(self) -> None:
+        whole = isinstance(self.levels, int | np.integer) and not isinstance(self.levels, bool)
+        if not whole or self.levels < 2:
+            raise KernelError(
+                f"Categorical needs the number of its levels, at least 2, got {self.levels!r}: "
+                "write for example Categorical(7)."
+            )
+
+    @property
+    def period(self) -> float:
+        """L: the lattice's modes repeat after L codes."""
+        return float(self.levels)
+
+    def k(self, lag: Vector) -> Scalar:
+        """Return v if the codes are the same, else zero."""
+        around = lag[0] - self.levels * jnp.round(lag[0] / self.levels)
+        return jnp.where(jnp.abs(around) < 0.5, self.variance, 0.0)
+
+    def derivative_variance(self, num_dims: int) -> Vector:
+        """Return infinity: there is nothing between two codes."""
+        return jnp.full(num_dims, jnp.inf)
+
+    def mass(self, omega: Vector, spacing: Vector) -> Scalar:
+        """Return v/L for |t| < L/2, and half of it for t = ±L/2, which are the same mode twice."""
+        t = jnp.abs(jnp.round(omega[0] / spacing[0]))
+        share = jnp.where(2 * t < self.levels, 1.0, jnp.where(2 * t == self.levels, 0.5, 0.0))
+        return self.variance * share / self.levels
+
+    def __repr__(self) -> str:
+        fixed = f", fixed={self.fixed}" if self.fixed else ""
+        return f"Categorical({self.levels}, variance={self.variance:.4g}{fixed})"
+
+
+class Rotated(Wrapper):
+    """A kernel on two columns with its lengthscales along and across a direction that is learned.
+
+        k(τ) = k₀(R τ),      R = [[cos a, sin a], [−sin a, cos a]]
+
+    Streaks of cloud, ridges and currents are long in one direction and short across it, and seldom
+    run along longitude or latitude. The first lengthscale of k₀ holds along (cos a, sin a), the
+    second across it.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        k₀: RBF, Matern, Matern12, Matern32 or Matern52 with two lengthscales.
+    angle : a, in radians
+        From the first column towards the second, in the units of X. Directions repeat after π.
+    """
+
+    kernel: Kernel
+    angle: Parameter
+
+    num_images = MANY_IMAGES
+
+    def __init__(self, kernel: Kernel, angle: float = 0.0, *, fixed: tuple[str, ...] = ()) -> None:
+        turnable = isinstance(kernel, RBF | MaternFamily)
+        if not turnable or kernel.parameters()["lengthscale"].shape != (2,):
+            raise KernelError(
+                "Rotated takes one RBF, Matern, Matern12, Matern32 or Matern52 with two "
+                f"lengthscales, got {kernel!r}: write for example "
+                "Rotated(Matern32(lengthscale=[2.0, 1.0]), angle=0.8)."
+            )
+        turn = np.asarray(angle, dtype=np.float64)
+        if turn.ndim or not np.isfinite(turn):
+            raise KernelError(f"The angle of Rotated must be one finite number, got {angle!r}.")
+        self.kernel = kernel
+        self.angle = _within_half_a_turn(turn)
+        self.fixed = tuple(sorted({*kernel.fixed, *fixed}))
+
+    def k(self, lag: Vector) -> Scalar:
+        """Return k₀(R τ)."""
+        return self.kernel.k(self._turned(lag))
+
+    def spectral_density(self, omega: Vector) -> Scalar:
+        """Return S₀(R ω)."""
+        return self.kernel.spectral_density(self._turned(omega))
+
+    def derivative_variance(self, num_dims: int) -> Vector:
+        """Return Σ_i R_id² times the derivative variances of k₀."""
+        inner = self.kernel.derivative_variance(num_dims)
+        cos2, sin2 = jnp.cos(self.angle) ** 2, jnp.sin(self.angle) ** 2
+        turned = jnp.stack([cos2 * inner[0] + sin2 * inner[1], sin2 * inner[0] + cos2 * inner[1]])
+        # Zero times infinity, where paths have no derivative in any direction.
+        return jnp.where(jnp.all(jnp.isfinite(inner)), turned, jnp.inf)
+
+    def parameters(self) -> dict[str, Float[AnyArray, "..."]]:
+        """Return the parameters of the kernel inside, and the angle."""
+        return {**super().parameters(), "angle": self.angle}
+
+    def with_parameters(self, **parameters: Any) -> Rotated:
+        """Return a copy with some parameters replaced."""
+        angle = parameters.pop("angle", self.angle)
+        if not isinstance(angle, jax.Array):
+            angle = _within_half_a_turn(np.asarray(angle, dtype=np.float64))
+        inner = super().with_parameters(**parameters) if parameters else self
+        return eqx.tree_at(lambda rotated: rotated.angle, inner, angle)
+
+    def fix(self, *names: str) -> Rotated:
+        """Return a copy whose named parameters (all, if none are named) are not learned."""
+        inner = [name for name in names if name != "angle"]
+        kernel = self.kernel.fix(*inner) if inner or not names else self.kernel
+        held = not names or "angle" in (*names, *self.fixed)
+        return Rotated(kernel, float(self.angle), fixed=("angle",) if held else ())
+
+    def check(self, num_dims: int) -> None:
+        """Raise `KernelError` unless it acts on two columns."""
+        if num_dims != 2:
+            raise KernelError(
+                f"A rotated kernel acts on two columns, got {num_dims}: say on which by "
+                "Rotated(…).on(0, 1)."
+            )
+
+    def __repr__(self) -> str:
+        held = ", fixed=('angle',)" if "angle" in self.fixed else ""
+        return f"Rotated({self.kernel!r}, angle={float(np.mod(self.angle, np.pi)):.4g}{held})"
+
+    def _turned(self, vector: Vector) -> Vector:
+        cos, sin = jnp.cos(self.angle), jnp.sin(self.angle)
+        return jnp.stack([cos * vector[0] + sin * vector[1], cos * vector[1] - sin * vector[0]])
+
+
+def has_own_period(kernel: Kernel) -> bool:
+    """Return whether some part of a kernel has a period by itself."""
+    return any(isinstance(part, PeriodicKernel) for part, _ in kernel.primitives())
+
+
+def own_periods(kernel: Kernel, num_dims: int) -> tuple[float | None, ...]:
+    """Return the period that the kernel itself has along each of its columns, if any.
+
+    Raises `KernelError` where kernels with different periods, or with and without one, meet on a
+    column of one product.
+    """
+    found: list[set[float | None]] = [set() for _ in range(num_dims)]
+    for primitive, dims in kernel.primitives():
+        for d in range(num_dims) if dims is None else dims:
+            periodic = isinstance(primitive, PeriodicKernel)
+            found[d].add(primitive.period if periodic else None)
+    if any(len(periods) > 1 for periods in found):
+        raise KernelError(
+            f"Within one product a column has one period, or none, got {kernel!r}: write the sum "
+            "of several products instead."
+        )
+    return tuple(next(iter(periods), None) for periods in found)
+
+
+def categorical_columns(kernel: Kernel, num_dims: int) -> Iterator[tuple[int, int]]:
+    """Yield the columns that hold categories, with their number of levels."""
+    for primitive, dims in kernel.primitives():
+        if isinstance(primitive, Categorical):
+            yield from ((d, primitive.levels) for d in (range(num_dims) if dims is None else dims))
+
+
+def _within_half_a_turn(angle: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the angle of the same direction in (0, π]: parameters are positive."""
+    return np.asarray(np.pi - np.mod(-angle, np.pi))
