@@ -18,6 +18,7 @@ from orthogp.inference.parameters import pack
 from orthogp.inference.residual import sharp_upper_bound
 from orthogp.kernels import RBF, Categorical, Cyclic, Matern32
 from orthogp.kernels.terms import component_kernels, join_terms, split_terms
+from orthogp.rows import Rows
 from orthogp.statistics import AdditiveStatistics, ComponentLattice, FrequencyLattice
 from tests import oracles
 
@@ -64,7 +65,7 @@ def bell(lag, lengthscale, period):
 
 def statistics_of(X, y, weights, mean):
     covariates = mean.covariates if mean.slope_variance else None
-    return AdditiveStatistics.from_data(COMPONENTS, X, y, weights, covariates=covariates)
+    return AdditiveStatistics.from_data(COMPONENTS, Rows(X, y, weights), covariates=covariates)
 
 
 class Problem:
@@ -244,7 +245,9 @@ def test_gradients_are_those_of_finite_differences(truncated):
         for term, lattice in zip(terms, lattices, strict=True)
     ]
     assert len(components) == 6
-    sums = AdditiveStatistics.from_data(components, truncated.X, truncated.y, truncated.weights)
+    sums = AdditiveStatistics.from_data(
+        components, Rows(truncated.X, truncated.y, truncated.weights)
+    )
     features = AdditiveLattice.select(kernel, components, 61, MeanPrior(4.0))
     objective = LatticeObjective(features, kernel, sums, repeats=False)
     start = np.append(pack(kernel, objective.slots), np.log(0.3))
@@ -260,7 +263,7 @@ def test_gradients_are_those_of_finite_differences(truncated):
 def test_expected_curvature_is_the_fisher_information(truncated):
     """½ tr(Σ⁻¹ ∂Σ Σ⁻¹ ∂Σ') with the derivatives of Σ = Q + σ²I by differences."""
     own = truncated
-    sums = AdditiveStatistics.from_data(COMPONENTS, own.X, own.y)
+    sums = AdditiveStatistics.from_data(COMPONENTS, Rows(own.X, own.y))
     objective = LatticeObjective(own.features, KERNEL, sums)
     vector = np.append(pack(KERNEL, objective.slots), np.log(NOISE))
 

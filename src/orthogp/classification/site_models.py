@@ -96,7 +96,7 @@ class SiteModel:
             np.rint(part.lattice.spacing / own.lattice.spacing).astype(np.int64)
             for part, own in zip(features.parts, self.sums.components, strict=True)
         ]
-        thin = self.sums.decimate(steps)
+        thin = self.sums.thinned(steps)
         amplitudes = np.sqrt(features.squared_amplitudes(features.masses(kernel)))
         z = amplitudes[:, None] * mean
         shares = latent_shares(features, z, thin.real_sums(features.indices))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +19,7 @@ from orthogp.kernels.terms import component_kernels
 from orthogp.learning.limits import names_at_limit, parameter_limits
 from orthogp.learning.status import component_label
 from orthogp.learning.wrapping import choose_decimation, wrap_error
-from orthogp.statistics import ComponentLattice, FrequencyLattice
+from orthogp.statistics import ComponentLattice, FrequencyLattice, Statistics
 
 #: Features to begin with, by number of columns, of a joint model.
 FIRST_FEATURES = {1: 129, 2: 257, 3: 385}
@@ -107,10 +106,9 @@ class Layout:
             decimations.append(best)
         return decimations
 
-    def decimated(self, statistics: Any, kernel: Kernel, headroom: float) -> Any:
+    def decimated(self, statistics: Statistics, kernel: Kernel, headroom: float) -> Statistics:
         """Return the statistics of the finest lattices on those that suit a kernel."""
-        steps = self.decimations(kernel, headroom)
-        return statistics.decimate(steps[0] if self.joint else steps)
+        return statistics.thinned(self.decimations(kernel, headroom))
 
     def thinned(self, kernel: Kernel, headroom: float) -> tuple[ComponentLattice, ...]:
         """Return the components on the lattices that suit a kernel."""
@@ -118,13 +116,7 @@ class Layout:
 
     def thinned_by(self, steps: Sequence[NDArray[np.int64]]) -> tuple[ComponentLattice, ...]:
         """Return the components on decimated lattices."""
-        return tuple(
-            own._replace(
-                lattice=own.lattice.decimate(step),
-                indices=own.indices[np.all(own.indices % step == 0, axis=1)] // step,
-            )
-            for own, step in zip(self.components, steps, strict=True)
-        )
+        return tuple(own.decimate(step) for own, step in zip(self.components, steps, strict=True))
 
     def select(
         self,

@@ -440,9 +440,7 @@ def _term_sums(
 ) -> AdditiveStatistics:
     statistics = AdditiveStatistics.from_data(
         components,
-        rows.X,
-        rows.y,
-        rows.weights,
+        rows,
         target_shift=shift,
         covariates=mean.covariates if mean.slope_variance else None,
         num_threads=num_threads,

@@ -217,7 +217,7 @@ class KeptAdditive(KeptPosterior):
         few = features.num_features <= max(MOST_COMPUTED, np.sqrt(2 * kept))
         demand(few, "must not be more than the sums of pairs", "features")
         lattices = zip(sums.components, features.parts, strict=True)
-        thin = sums.decimate([_decimation(own.lattice, part.lattice) for own, part in lattices])
+        thin = sums.thinned([_decimation(own.lattice, part.lattice) for own, part in lattices])
         moments = moments_from_statistics(features, self.kernel, thin, repeats=setting.repeats)
         averages = tuple(map(ComponentSums.of, thin.parts))
         periods = tuple(term.periods for term in sketch.terms)
