@@ -34,9 +34,8 @@ from orthogp.kernels.sphere import is_on_sphere
 from orthogp.kernels.terms import ADDITIVE_PREFIX, is_additive, split_terms
 from orthogp.learning.dense import Fitter
 from orthogp.learning.family_from_sums import SumFamilyFitter
-from orthogp.learning.kept_rows import KeptRows
 from orthogp.learning.problem import Fit, FitSettings, Start
-from orthogp.learning.sketches import Sketch
+from orthogp.learning.sketches import KeptRows, Sketch
 from orthogp.model_choice import Model, begin_sketch, called, choose_model, starting_values
 from orthogp.neighbours.fitting import NeighbourFitter
 from orthogp.neighbours.near_starts import starts_near_rows

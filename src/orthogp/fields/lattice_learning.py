@@ -46,7 +46,7 @@ class RowSums:
 
     def __call__(self, lattice: FrequencyLattice) -> FourierStatistics:
         """Return the statistics, by a pass over the rows unless they are at hand."""
-        if lattice != self.sketch.statistics.lattice:
+        if lattice != self.sketch.statistics.parts[0].lattice:
             if self._rows is None:
                 raise InputError("The iterative solver needs all rows at once: use fit.")
             self.sketch = self.sketch.summed(lattice, self._rows, self._num_threads)

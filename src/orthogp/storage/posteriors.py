@@ -37,11 +37,10 @@ from orthogp.inference.threads import one_thread
 from orthogp.kernels import Kernel, On, Sum
 from orthogp.kernels.cyclic import own_periods
 from orthogp.kernels.terms import component_kernels
-from orthogp.learning.kept_rows import KeptRows
-from orthogp.learning.sketches import AdditiveSketch, Sketch
+from orthogp.learning.sketches import KeptRows, Sketch
 from orthogp.neighbours.posterior import NeighbourPosterior, Trend
 from orthogp.rows import Units
-from orthogp.statistics import AdditiveStatistics, FourierStatistics, FrequencyLattice
+from orthogp.statistics import FourierStatistics, FrequencyLattice
 from orthogp.storage.classes import Complexes, Floats, demand, demand_shape, whole
 from orthogp.storage.codec import RefusedError, register, taken
 
@@ -72,7 +71,7 @@ class Setting(NamedTuple):
     units: Units | None = None
     repeats: bool = True
 
-    def sums(self) -> FourierStatistics | AdditiveStatistics:
+    def sums(self) -> Any:
         """Return the sums of the standardised targets, for a posterior without its factor."""
         if self.sketch is None or self.units is None or isinstance(self.sketch, KeptRows):
             raise RefusedError("is missing", "factor")
@@ -208,8 +207,8 @@ class KeptAdditive(KeptPosterior):
             return self._from_factor(self.factor, setting)
         features, sums, sketch = self.features, setting.sums(), setting.sketch
         if (
-            not isinstance(sums, AdditiveStatistics)
-            or not isinstance(sketch, AdditiveSketch)
+            sketch is None
+            or sums.joint
             or features.columns != tuple(own.columns for own in sums.components)
         ):
             raise RefusedError("must be lattices on the columns of the sums", "features")
