@@ -54,7 +54,7 @@ def make_model(rows, num_features=61, mean="constant", factors=(1, 1, 1, 1)) -> 
     sums = AdditiveStatistics.from_data(COMPONENTS, Rows(rows.X, rows.labels, rows.weights))
     thin = sums.thinned(factors)
     features = AdditiveLattice.select(KERNEL, thin.components, num_features, MEANS[mean])
-    return SiteModel(features, sums, tuple(term.periods for term in TERMS))
+    return SiteModel(features, sums)
 
 
 class Dense:
@@ -158,7 +158,7 @@ def test_one_component_on_all_columns_is_the_joint_model(mean):
     own = ComponentLattice((0, 1), lattice, lattice.half_indices())
     sums = AdditiveStatistics.from_data([own], Rows(X, labels))
     term = join_terms(split_terms(kernel, 2))
-    additive = SiteModel(AdditiveLattice.select(term, [own], 41, prior), sums, ((None, None),))
+    additive = SiteModel(AdditiveLattice.select(term, [own], 41, prior), sums)
     joint = SiteModel(Lattice.select(kernel, lattice, 41, prior))
     sites = LogisticSites.flat(rows)
     first = SiteAscent(additive, term, sites).ascend(term)

@@ -1,6 +1,7 @@
 """Additive models against the same written out with dense matrices."""
 
 import warnings
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,9 +13,10 @@ from orthogp.features import AdditiveLattice, MeanPrior
 from orthogp.features.series import lattice_masses
 from orthogp.inference import Domain, moments_from_rows, moments_from_statistics
 from orthogp.inference.bounds import factorise, titsias_bound
-from orthogp.inference.component_posterior import AdditivePosterior, ComponentSums, VarianceSeries
+from orthogp.inference.component_posterior import VarianceSeries, lattice_posterior
 from orthogp.inference.objective import LatticeObjective
 from orthogp.inference.parameters import pack
+from orthogp.inference.posterior import ComponentSums
 from orthogp.inference.residual import sharp_upper_bound
 from orthogp.kernels import RBF, Categorical, Cyclic, Matern32
 from orthogp.kernels.terms import component_kernels, join_terms, split_terms
@@ -80,14 +82,12 @@ class Problem:
             self.features, KERNEL, self.statistics, repeats=False
         )
         self.domain = Domain(np.full(5, -0.5), np.array([1.5, 1.5, 3.5, 1.5, 1.5]))
-        self.posterior = AdditivePosterior(
+        self.posterior: Any = lattice_posterior(
             self.features,
-            KERNEL,
-            NOISE,
+            (KERNEL, NOISE),
             self.moments,
             self.domain,
             None,
-            tuple(term.periods for term in split_terms(KERNEL, 5)),
             tuple(map(ComponentSums.of, self.statistics.parts)),
         )
 

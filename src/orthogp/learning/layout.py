@@ -38,7 +38,6 @@ FIRST_FEATURES = {1: 129, 2: 257, 3: 385}
 # Features to begin with, by number of columns, of one component among several.
 _FIRST_OF_COMPONENT = {1: 64, 2: 240, 3: 300}
 
-OwnPeriods = tuple[tuple[float | None, ...], ...]
 Factors = tuple[tuple[tuple[int, ...], ...], ...]
 Limits = tuple[NDArray[np.float64], NDArray[np.float64]]
 
@@ -55,8 +54,6 @@ class Layout:
         The extent of the rows, and of what else is to be covered, in each column.
     wrap_tolerance : float
         The largest relative error of a wrapped prior.
-    own_periods : tuple of tuples, optional
-        The period that each component's kernel has along each of its columns, if any.
     factors : tuple of tuples, optional
         The decimations that each lattice allows along each of its columns; any for a joint model.
     called : tuple of int or str
@@ -66,7 +63,6 @@ class Layout:
     components: tuple[ComponentLattice, ...]
     width: NDArray[np.float64]
     wrap_tolerance: float
-    own_periods: OwnPeriods | None = None
     factors: Factors | None = None
     called: tuple[int, ...] | tuple[str, ...] = ()
 

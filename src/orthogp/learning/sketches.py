@@ -105,7 +105,6 @@ class Sketch:
             self.statistics.components,
             self.width,
             settings.wrap_tolerance,
-            own_periods=tuple(term.periods for term in self.terms) or None,
             factors=self.factors or None,
             called=settings.columns,
         )
