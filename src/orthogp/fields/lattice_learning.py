@@ -13,8 +13,7 @@ from orthogp.inference.parameters import learned_slots
 from orthogp.inference.threads import BlasThreads
 from orthogp.learning.dense import Fitter, Stage
 from orthogp.learning.limits import parameter_limits
-from orthogp.learning.problem import Fit, FitSettings, Start
-from orthogp.learning.progress import Progress
+from orthogp.learning.problem import Fit, FitSettings, Progress, Start
 from orthogp.learning.sketches import Sketch
 from orthogp.rows import Rows, Units
 from orthogp.statistics import FourierStatistics, FrequencyLattice

@@ -40,7 +40,7 @@ from orthogp.inference.parameters import learned_slots, pack, unpack
 from orthogp.inference.threads import one_thread
 from orthogp.kernels import Kernel
 from orthogp.learning.limits import parameter_limits, within_limits
-from orthogp.learning.progress import Progress
+from orthogp.learning.problem import Progress
 from orthogp.regressor import GPRegressor, variance_unit
 from orthogp.rows import Rows
 from orthogp.statistics import FourierStatistics, FrequencyLattice

@@ -13,11 +13,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import NamedTuple
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import get_lapack_funcs
 
@@ -28,11 +24,11 @@ from orthogp.features.lattice import LatticeFeatures
 from orthogp.inference.bounds import factorise, unwhiten, whiten
 from orthogp.inference.fourier_series import Blocks, SeriesBox
 from orthogp.inference.moments import Moments
-from orthogp.inference.predictive import Gaussian, PredictivePosterior
+from orthogp.inference.predictive import Gaussian, PredictivePosterior, covariance_matrix
 from orthogp.inference.residual import unseen_modes
 from orthogp.inference.threads import one_thread
 from orthogp.kernels import Kernel
-from orthogp.precision import AnyArray, in_double
+from orthogp.precision import in_double
 from orthogp.rows import Domain, show, warn_outside
 from orthogp.statistics import FourierStatistics, FrequencyLattice
 from orthogp.statistics.nufft import evaluate_series
@@ -488,22 +484,3 @@ class Posterior(PredictivePosterior):
 
     def _evaluate(self, series: NDArray[np.complex128], X: NDArray) -> NDArray[np.float64]:
         return evaluate_series(series, self._part.lattice, X, num_threads=self.num_threads)
-
-
-def covariance_matrix(
-    kernel: Kernel, X: NDArray, period: NDArray | None = None
-) -> NDArray[np.float64]:
-    """Return the prior covariance at the rows of X, wrapped if a period is given, (n, n)."""
-    return np.array(_pairwise(kernel, X, period))
-
-
-@in_double
-@eqx.filter_jit
-def _pairwise(
-    kernel: Kernel, X: Float[AnyArray, "n d"], period: Float[AnyArray, " d"] | None
-) -> Float[AnyArray, "n n"]:
-    def covariance(lag: Float[AnyArray, " d"]) -> Float[AnyArray, ""]:
-        return kernel.k(lag) if period is None else kernel.wrapped(lag, jnp.asarray(period))
-
-    points = jnp.asarray(X)
-    return jax.lax.map(lambda x: jax.vmap(lambda other: covariance(x - other))(points), points)

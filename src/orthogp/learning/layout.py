@@ -25,10 +25,15 @@ from orthogp.features.series import lattice_masses
 from orthogp.inference.parameters import learned_slots
 from orthogp.kernels import Categorical, Kernel
 from orthogp.kernels.terms import Term, component_kernels
-from orthogp.learning.limits import names_at_limit, parameter_limits
+from orthogp.learning.limits import (
+    choose_decimation,
+    names_at_limit,
+    parameter_limits,
+    required_period,
+    wrap_error,
+)
 from orthogp.learning.problem import MAX_FEATURES
 from orthogp.learning.status import component_label
-from orthogp.learning.wrapping import choose_decimation, required_period, wrap_error
 from orthogp.rows import Domain
 from orthogp.statistics import ComponentLattice, FrequencyLattice, Statistics
 from orthogp.statistics.lattice import default_extent, default_period

@@ -21,7 +21,7 @@ from orthogp.errors import FileError
 from orthogp.exact.process import ExactPosterior
 from orthogp.features.series import SeriesFeatures
 from orthogp.inference import Certificate, Domain
-from orthogp.inference.family_posterior import FamilyPosterior
+from orthogp.inference.predictive import FamilyPosterior
 from orthogp.kernels import Kernel, resolve_kernel
 from orthogp.kernels.sphere import Embedding
 from orthogp.learning.problem import Start

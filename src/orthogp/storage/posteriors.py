@@ -26,9 +26,9 @@ from orthogp.fields.system import DataDensity
 from orthogp.fields.variance import VarianceField
 from orthogp.inference import Domain
 from orthogp.inference.component_posterior import AdditivePosterior, lattice_posterior
-from orthogp.inference.family_posterior import FamilyPosterior
 from orthogp.inference.moments import moments_from_statistics
 from orthogp.inference.posterior import ComponentSums, Posterior, Shares, Solution
+from orthogp.inference.predictive import FamilyPosterior
 from orthogp.inference.threads import one_thread
 from orthogp.kernels import Kernel, On, Sum
 from orthogp.learning.sketches import KeptRows, Sketch
