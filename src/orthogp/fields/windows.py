@@ -8,6 +8,7 @@ likelihoods is a composite likelihood: no lattice and no number of features ente
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,8 +20,7 @@ from orthogp.features import MeanPrior
 from orthogp.inference.parameters import pack
 from orthogp.inference.threads import in_threads, one_thread
 from orthogp.kernels import Kernel
-from orthogp.learning.climbing import climb
-from orthogp.learning.optimise import curvature_at
+from orthogp.learning.optimise import Budget, curvature_at, maximise, resolved
 from orthogp.learning.problem import Start
 from orthogp.rows import Rows
 
@@ -90,19 +90,16 @@ def window_start(
         ],
         axis=0,
     )
-    patience: dict[str, Any] = {
-        "out_of_time": out_of_time,
-        "tolerance": _SETTLED,
-        "max_iterations": 30,
-    }
+    budget = Budget(30, out_of_time, _SETTLED)
     with one_thread():
         # With its gradient, which will be asked for anyway: values alone are compiled apart.
         start = max(vectors, key=lambda vector: brief(vector)[0])
-        first = climb(brief, start, limits, **patience)
+        first = resolved(partial(maximise, brief, budget=budget), start, limits)
         x = first.maximum.x
-        curvature = curvature_at(brief, x, brief(x)[1], first.lower, first.upper)
+        curvature = curvature_at(brief, x, brief(x)[1], *first.box)
         curvature *= objective.num_windows / brief.num_windows
-        summit = climb(objective, x, limits, curvature=curvature, **patience)
+        attempt = partial(maximise, objective, budget=budget, curvature=curvature)
+        summit = resolved(attempt, x, limits)
     best = summit.maximum.x
     return Start(objective.kernel_at(best), float(np.exp(best[-1])))
 

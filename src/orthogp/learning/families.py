@@ -35,9 +35,9 @@ from orthogp.inference.predictive import FamilyPosterior
 from orthogp.inference.residual import sharp_series_bound
 from orthogp.inference.threads import BlasThreads, one_thread
 from orthogp.kernels import Kernel
-from orthogp.learning.climbing import Summit, climb, lattice_start
-from orthogp.learning.dense import ROUNDING, SETTLED
+from orthogp.learning.dense import ROUNDING, SETTLED, Fitter
 from orthogp.learning.limits import choose_decimation, names_at_limit, parameter_limits, wrap_error
+from orthogp.learning.optimise import Budget, Summit, maximise, resolved
 from orthogp.learning.problem import Fit, FitSettings, Start
 from orthogp.learning.status import describe_family
 from orthogp.rows import Domain, Rows
@@ -154,7 +154,7 @@ class FamilyFitter(ABC):
 
     def _names_at_limit(self, source: Source, summit: Summit) -> tuple[str, ...]:
         """Return the kernel's parameters that ended at a limit a user should know of."""
-        return names_at_limit(source.slots, summit.maximum.x, summit.lower, summit.upper)
+        return names_at_limit(source.slots, summit.maximum.x, *summit.box)
 
     def _learns(self, placement: Placement) -> bool:
         """Return whether the bound of the features says anything about hyperparameters."""
@@ -195,17 +195,15 @@ class FamilyFitter(ABC):
         source = self._source(placement, start.kernel)
         objective = FamilyObjective(source, self._threads)
         vector = objective.vector(start)
-        summit = climb(
+        free = source.num_free
+        attempt = partial(
+            maximise,
             objective.value_and_gradient,
-            vector,
-            lambda floor: self._all_limits(source, start.kernel, vector, floor),
-            max_iterations=40 if source.num_free == 0 else 100,
-            out_of_time=self.settings.late,
-            curvature=self._curvature if source.num_free == 0 else None,
-            alike=slice(len(vector) - 1 - source.num_free, len(vector) - 1)
-            if source.num_free > _MANY_FREE
-            else slice(0),
+            budget=Budget(100 if free else 40, self.settings.late),
+            curvature=None if free else self._curvature,
+            alike=slice(len(vector) - 1 - free, len(vector) - 1) if free > _MANY_FREE else slice(0),
         )
+        summit = resolved(attempt, vector, partial(self._all_limits, source, start.kernel, vector))
         maximum = summit.maximum
         self._at_limit = self._names_at_limit(source, summit)
         self._converged = maximum.converged
@@ -365,6 +363,9 @@ class FamilyFitter(ABC):
         return family.quadrature_error(kernel, lattice, few)
 
 
+# Features of the lattice fit that gives other families their starting values.
+_START_FEATURES = 201
+# The factor by which lengthscales may grow on the lattice that features are placed on.
 _HEADROOM = 1.1
 # A quadrature error beyond which a finer lattice is used, if the statistics have one.
 _ROUGH = 0.05
@@ -392,10 +393,12 @@ class SumFamilyFitter(FamilyFitter):
         return for_kernel(self.family, kernel, len(self.width))
 
     def _begin(self, starts: list[Start]) -> Start:
-        best, self._curvature = lattice_start(
-            starts, self.statistics, self.width, self.mean, self.settings, self._threads
-        )
-        return best
+        # A few lattice features cost little, and their bound is not far from that of others.
+        few = replace(self.settings, num_features=None, max_features=_START_FEATURES)
+        fitter = Fitter(self.statistics, self.width, self.mean, few, self._threads)
+        fit = fitter.fit(starts)
+        self._curvature = fitter.curvature
+        return Start(fit.kernel, fit.noise_variance)
 
     def _place(self, kernel: Kernel, previous: Placement | None = None) -> Placement:
         """Return the family placed for a kernel, on the coarsest lattice that suits it."""
