@@ -28,6 +28,7 @@ from orthogp.inference.fourier_series import SeriesGrid, as_complex
 from orthogp.inference.parameters import Slot, masses_and_jacobian, unpack
 from orthogp.kernels import Kernel
 from orthogp.precision import AnyArray, in_double
+from orthogp.rows import Rows
 from orthogp.statistics import FourierStatistics, RealSums, Statistics
 from orthogp.statistics.nufft import chunks
 
@@ -349,9 +350,7 @@ class RowSource(Source):
         features: PointFeatures,
         kernel: Kernel,
         slots: tuple[Slot, ...],
-        X: NDArray,
-        y: NDArray[np.float64],
-        weights: NDArray[np.float64] | None,
+        rows: Rows,
         mean: MeanPrior,
         *,
         repeats: bool,
@@ -360,6 +359,7 @@ class RowSource(Source):
         self.kernel = kernel
         self.slots = slots
         self._repeats = repeats
+        X, y, weights, _ = rows
         weights = np.ones(len(X)) if weights is None else np.asarray(weights, dtype=float)
         extra = -len(X) % _BLOCK_ROWS if len(X) > _BLOCK_ROWS else 0
         # Blocks of one shape are compiled once; the rows that fill the last up weigh nothing.
@@ -443,9 +443,7 @@ class EvaluatedSource(Source):
         features: Features,
         kernel: Kernel,
         slots: tuple[Slot, ...],
-        X: NDArray,
-        y: NDArray[np.float64],
-        weights: NDArray[np.float64] | None,
+        rows: Rows,
         mean: MeanPrior,
         *,
         repeats: bool,
@@ -453,8 +451,8 @@ class EvaluatedSource(Source):
         self._features = features
         self.kernel = kernel
         self.slots = slots
-        self._X, self._y, self._weights = np.asarray(X, dtype=np.float64), y, weights
-        self.count = float(len(X) if weights is None else np.sum(weights))
+        self._rows = rows._replace(X=np.asarray(rows.X, dtype=np.float64))
+        self.count = float(len(rows.X) if rows.weights is None else np.sum(rows.weights))
         self._mean = mean
         self._repeats = repeats
 
@@ -468,9 +466,7 @@ class EvaluatedSource(Source):
         return moments_from_rows(
             self.features,
             self.kernel_at(parameters),
-            self._X,
-            self._y,
-            self._weights,
+            *self._rows[:3],
             repeats=self._repeats,
             mean=self._mean,
         )

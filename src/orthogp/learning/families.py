@@ -39,7 +39,7 @@ from orthogp.learning.dense import ROUNDING, SETTLED, Fitter
 from orthogp.learning.limits import choose_decimation, names_at_limit, parameter_limits, wrap_error
 from orthogp.learning.optimise import Budget, Summit, maximise, resolved
 from orthogp.learning.problem import Fit, FitSettings, Start
-from orthogp.learning.status import describe_family
+from orthogp.learning.status import Ending, describe_family
 from orthogp.rows import Domain, Rows
 from orthogp.statistics import FourierStatistics, FrequencyLattice
 
@@ -173,9 +173,7 @@ class FamilyFitter(ABC):
             features,  # type: ignore[arg-type]
             kernel,
             slots,
-            rows.X,
-            rows.y,
-            rows.weights,
+            rows,
             self.mean,
             repeats=repeats,
         )
@@ -320,6 +318,13 @@ class FamilyFitter(ABC):
             quadrature_error=self._quadrature_error(placement.family, lattice, best.kernel),
             replaces_prior=not features.projects,
         )
+        ending = Ending(
+            certificate,
+            features.num_features,
+            self.settings.late(),
+            self._converged,
+            self._at_limit,
+        )
         share = moments.residual_trace / (source.count * prior_variance(best.kernel))
         return Fit(
             kernel=best.kernel,
@@ -331,15 +336,7 @@ class FamilyFitter(ABC):
             tightened=tightened,
             upper=upper,
             certificate=certificate,
-            status=describe_family(
-                type(self.family).__name__,
-                certificate,
-                features.num_features,
-                share,
-                self._at_limit,
-                converged=self._converged,
-                late=self.settings.late(),
-            ),
+            status=describe_family(type(self.family).__name__, ending, share),
             converged=self._converged,
             num_evaluations=self._num_evaluations,
             rows=moments.rows,
