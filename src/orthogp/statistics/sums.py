@@ -29,7 +29,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from orthogp.errors import InputError, LatticeMismatchError, check_finite
 from orthogp.persistence import PersistenceMixin
-from orthogp.rows import Rows
+from orthogp.rows import Rows, rows_to_sum
 from orthogp.statistics.lattice import ComponentLattice, FrequencyLattice
 from orthogp.statistics.nufft import (
     CHUNK_ROWS,
@@ -164,7 +164,7 @@ class FourierStatistics(_Sums):
         num_threads : int, optional
             All available cores unless given.
         """
-        rows = _checked(X, y, sample_weight)
+        rows = rows_to_sum(X, y, sample_weight)
         if rows.X.ndim != 2 or rows.X.shape[1] != lattice.num_dims:
             raise InputError(
                 f"X must have {lattice.num_dims} columns as the lattice has, got shape "
@@ -269,8 +269,7 @@ class FourierStatistics(_Sums):
 
     def thinned(self, steps: Sequence[ArrayLike]) -> FourierStatistics:
         """Return the statistics with the only component's lattice decimated."""
-        (factor,) = steps
-        return self.decimate(factor)
+        return self.decimate(steps[0])
 
     def emptied(self) -> FourierStatistics:
         """Return the lattice and the totals, without the sums on the lattice."""
@@ -405,31 +404,6 @@ class _Pass(NamedTuple):
         )
 
 
-def _checked(X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None) -> Rows:
-    """Return rows as arrays that can be summed."""
-    X, y = np.asarray(X), np.asarray(y)
-    if X.ndim == 1:
-        X = X[:, None]
-    if y.ndim not in (1, 2) or len(y) != len(X):
-        raise InputError(
-            f"y must have one value or one row per row of X ({len(X)}), got shape {y.shape}."
-        )
-    if len(X) == 0:
-        raise InputError("The data are empty: at least one row is needed.")
-    check_finite(X, "X")
-    if sample_weight is None:
-        return Rows(X, y.reshape(len(y), -1))
-    weights = np.asarray(sample_weight)
-    if weights.shape != (len(X),):
-        raise InputError(
-            f"sample_weight must have one value per row ({len(X)}), got shape {weights.shape}."
-        )
-    check_finite(weights, "sample_weight")
-    if (negative := np.count_nonzero(weights < 0)) > 0:
-        raise InputError(f"sample_weight must be ≥ 0, but {negative} values are negative.")
-    return Rows(X, y.reshape(len(y), -1), weights)
-
-
 # Rows transformed at once: large enough to keep the transforms busy, small beside the sums.
 _CHUNK_ROWS = 2**19
 
@@ -468,7 +442,7 @@ class AdditiveStatistics(_Sums):
         components = tuple(components)
         if not components:
             raise InputError("Additive statistics need at least one component.")
-        rows, transforms = _checked(*rows[:3]), Transforms(TOLERANCE, num_threads, chunk_rows)
+        rows, transforms = rows_to_sum(*rows[:3]), Transforms(TOLERANCE, num_threads, chunk_rows)
         summed = _Pass(rows, np.asarray(target_shift, dtype=np.float64), covariates, transforms)
         parts = tuple(summed.statistics(own.lattice, own.columns) for own in components)
         return cls(components, parts, cross_sums(components, rows.X, rows.weights, transforms))
