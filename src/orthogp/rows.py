@@ -6,9 +6,9 @@ import warnings
 from typing import NamedTuple, Self
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from orthogp.errors import InputError, OutOfDomainWarning
+from orthogp.errors import InputError, OutOfDomainWarning, check_finite
 
 
 class Domain(NamedTuple):
@@ -108,3 +108,28 @@ def require_inside(domain: Domain, X: NDArray) -> None:
             f"{int(outside.sum())} of {len(X)} points lie outside the covered domain "
             f"{show(domain)}: fit with a larger `domain`."
         )
+
+
+def rows_to_sum(X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None) -> Rows:
+    """Return rows as arrays that can be summed."""
+    X, y = np.asarray(X), np.asarray(y)
+    if X.ndim == 1:
+        X = X[:, None]
+    if y.ndim not in (1, 2) or len(y) != len(X):
+        raise InputError(
+            f"y must have one value or one row per row of X ({len(X)}), got shape {y.shape}."
+        )
+    if len(X) == 0:
+        raise InputError("The data are empty: at least one row is needed.")
+    check_finite(X, "X")
+    if sample_weight is None:
+        return Rows(X, y.reshape(len(y), -1))
+    weights = np.asarray(sample_weight)
+    if weights.shape != (len(X),):
+        raise InputError(
+            f"sample_weight must have one value per row ({len(X)}), got shape {weights.shape}."
+        )
+    check_finite(weights, "sample_weight")
+    if (negative := np.count_nonzero(weights < 0)) > 0:
+        raise InputError(f"sample_weight must be ≥ 0, but {negative} values are negative.")
+    return Rows(X, y.reshape(len(y), -1), weights)

@@ -6,11 +6,12 @@ import pytest
 from orthogp import GPRegressor
 from orthogp.errors import FeatureError, KernelError
 from orthogp.features import InducingPoints, MeanPrior, RandomFourier, TwoBlock
+from orthogp.inference.moments import RowSource
 from orthogp.inference.objective import FamilyObjective
 from orthogp.inference.parameters import learned_slots
-from orthogp.inference.sources import RowSource
 from orthogp.kernels import RBF, Categorical, Kernel, Matern, Matern32, Matern52, RationalQuadratic
 from orthogp.learning.problem import Start
+from orthogp.rows import Rows
 from tests import oracles
 
 NOISE = 0.05
@@ -91,7 +92,7 @@ def test_gradient_of_the_bound_is_that_of_differences(features, kernel: Kernel) 
     X, y = make_data(50)
     placed = features.from_rows(kernel, X)
     source = RowSource(
-        placed, kernel, learned_slots(kernel), X, y[:, None], None, MeanPrior(1.0), repeats=True
+        placed, kernel, learned_slots(kernel), Rows(X, y[:, None]), MeanPrior(1.0), repeats=True
     )
     objective = FamilyObjective(source)
     vector = objective.vector(Start(kernel, NOISE))

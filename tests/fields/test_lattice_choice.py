@@ -9,8 +9,7 @@ from orthogp.fields.fitting import Budget, choose_lattice
 from orthogp.fields.system import ModeGrid
 from orthogp.inference.parameters import Start, learned_slots, pack, unpack
 from orthogp.kernels import RBF, Matern12, Matern32, Rotated
-from orthogp.learning.limits import parameter_limits, within_limits
-from orthogp.learning.wrapping import required_period, wrap_error
+from orthogp.learning.limits import parameter_limits, required_period, within_limits, wrap_error
 from orthogp.rows import Domain
 from orthogp.statistics import FrequencyLattice
 

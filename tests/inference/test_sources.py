@@ -7,11 +7,12 @@ import pytest
 
 from orthogp.features import MeanPrior, PointFeatures
 from orthogp.inference import Moments, moments_from_rows
+from orthogp.inference.moments import EvaluatedSource, RowSource, SeriesSource
 from orthogp.inference.objective import FamilyObjective
 from orthogp.inference.parameters import learned_slots, pack
-from orthogp.inference.sources import EvaluatedSource, RowSource, SeriesSource
 from orthogp.kernels import RBF, Kernel, Matern32
 from orthogp.learning.problem import Start
+from orthogp.rows import Rows
 from tests import oracles
 from tests.families import label, on_lattice, pairs
 from tests.problems import DIMS, make_lattice, make_rows, mean_prior
@@ -85,7 +86,7 @@ def test_moments_from_statistics_are_those_from_rows(num_dims, family, entry) ->
 def test_point_features_have_the_same_moments_by_blocks(
     mean: str | None, repeats: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("orthogp.inference.sources._BLOCK_ROWS", 16)
+    monkeypatch.setattr("orthogp.inference.moments._BLOCK_ROWS", 16)
     rows = make_rows(2, 41, 2, 1, "whole")
     kernel, prior = RBF(1.3, [0.5, 0.5]), mean_prior(mean, 2)
     features = Bumps(np.array([[0.1, 0.2], [-0.4, 0.5]]))
@@ -93,9 +94,7 @@ def test_point_features_have_the_same_moments_by_blocks(
         features,
         kernel,
         learned_slots(kernel),
-        rows.X,
-        rows.y,
-        rows.weights,
+        Rows(rows.X, rows.y, rows.weights),
         prior,
         repeats=repeats,
     )
@@ -145,12 +144,17 @@ def test_gradient_of_series_is_that_of_differences(num_dims, family, entry) -> N
 def test_gradient_of_point_features_is_that_of_differences_in_their_places_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("orthogp.inference.sources._BLOCK_ROWS", 16)
+    monkeypatch.setattr("orthogp.inference.moments._BLOCK_ROWS", 16)
     rows = make_rows(2, 41, 2, 2, "real")
     kernel, prior = RBF(1.3, [0.5, 0.5]), mean_prior("linear", 2)
     features = Bumps(np.array([[0.1, 0.2], [-0.4, 0.5]]))
     source = RowSource(
-        features, kernel, learned_slots(kernel), rows.X, rows.y, rows.weights, prior, repeats=False
+        features,
+        kernel,
+        learned_slots(kernel),
+        Rows(rows.X, rows.y, rows.weights),
+        prior,
+        repeats=False,
     )
     objective = FamilyObjective(source)
     vector = objective.vector(Start(kernel, NOISE))
@@ -167,7 +171,7 @@ def test_features_that_only_evaluate_have_gradients_too() -> None:
     features = on_lattice(pairs(1)[0][1], kernel, lattice)
     arguments = (features, kernel, learned_slots(kernel))
     mean = MeanPrior()
-    by_rows = EvaluatedSource(*arguments, rows.X, rows.y, None, mean, repeats=True)
+    by_rows = EvaluatedSource(*arguments, Rows(rows.X, rows.y), mean, repeats=True)
     by_sums = SeriesSource(*arguments, rows.statistics(lattice), mean, repeats=True)
     vector = np.append(pack(kernel, learned_slots(kernel)), np.log(NOISE))
     value, gradient = FamilyObjective(by_rows).value_and_gradient(vector)

@@ -7,12 +7,16 @@ from hypothesis import strategies as st
 from scipy.optimize import lsq_linear
 
 from orthogp.errors import KernelError
-from orthogp.learning.optimise import TOLERANCE, Maximum, Objective, curvature_at, refine, search
+from orthogp.learning.optimise import (
+    TOLERANCE,
+    Budget,
+    Maximum,
+    Objective,
+    curvature_at,
+    refine,
+    search,
+)
 from tests.oracles import Array
-
-
-def never() -> bool:
-    return False
 
 
 class Quadratic:
@@ -41,7 +45,7 @@ def random_quadratic(seed: int, num_dims: int, spread: float) -> Quadratic:
 
 
 def run_search(objective: Objective, start: Array, lower: Array, upper: Array) -> Maximum:
-    return search(objective, start, lower, upper, max_iterations=200, out_of_time=never)
+    return search(objective, start, (lower, upper), Budget(200))
 
 
 problems = {
@@ -99,9 +103,7 @@ def test_search_from_far_away_on_a_function_that_is_not_quadratic() -> None:
 
 def test_search_returns_the_best_point_it_saw_when_time_runs_out() -> None:
     box = np.full(2, 8.0)
-    found = search(
-        bowl, np.array([-6.0, 6.0]), -box, box, max_iterations=100, out_of_time=lambda: True
-    )
+    found = search(bowl, np.array([-6.0, 6.0]), (-box, box), Budget(100, lambda: True))
     assert found.value > bowl(np.array([-6.0, 6.0]))[0]
     assert found.value == bowl(found.x)[0]
     assert not found.converged
@@ -137,7 +139,7 @@ def test_search_counts_every_evaluation() -> None:
 def run_refine(
     objective: Objective, start: Array, lower: Array, upper: Array, curvature: Array
 ) -> Maximum:
-    return refine(objective, start, lower, upper, curvature, max_iterations=50, out_of_time=never)
+    return refine(objective, start, (lower, upper), curvature, Budget(50))
 
 
 @given(**problems)
@@ -237,11 +239,9 @@ def test_refine_stops_when_time_runs_out() -> None:
     found = refine(
         bowl,
         np.array([1.0, 0.0]),
-        -box,
-        box,
+        (-box, box),
         np.eye(2),
-        max_iterations=50,
-        out_of_time=lambda: True,
+        Budget(50, lambda: True),
     )
     assert found.num_evaluations == 1
     assert not found.converged

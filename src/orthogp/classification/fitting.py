@@ -20,7 +20,7 @@ from orthogp.inference.posterior import Posterior
 from orthogp.inference.threads import BlasThreads
 from orthogp.kernels import Kernel
 from orthogp.learning.dense import MOST_FIRST_FEATURES, SETTLED
-from orthogp.learning.optimise import refine
+from orthogp.learning.optimise import Budget, refine
 from orthogp.learning.problem import FitSettings
 from orthogp.rows import Domain
 
@@ -209,7 +209,7 @@ class LogisticFitter:
         if curvature is None:
             curvature = self.lattices.curvature(ascent, vector, (lower, upper))
         late = self.settings.late
-        found = refine(ascent, vector, lower, upper, curvature, max_iterations=20, out_of_time=late)
+        found = refine(ascent, vector, (lower, upper), curvature, Budget(20, late))
         self._num_passes += ascent.num_passes
         at_limit = self.lattices.names_at_limit(kernel, components, found.x, (lower, upper))
         return Stage(ascent.best, model, components, found.curvature, at_limit, found.converged)

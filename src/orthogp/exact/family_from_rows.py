@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 from orthogp.errors import PrecisionError
 from orthogp.exact.search import ExactSearch
 from orthogp.features import Features
+from orthogp.inference.moments import Source
 from orthogp.inference.objective import FamilyObjective
-from orthogp.inference.sources import Source
 from orthogp.inference.threads import one_thread
 from orthogp.kernels import Kernel
-from orthogp.learning.climbing import Summit
 from orthogp.learning.families import FamilyFitter, Placement
 from orthogp.learning.limits import names_at_limit, row_limits
+from orthogp.learning.optimise import Summit
 from orthogp.learning.problem import Start
 
 
@@ -57,9 +57,9 @@ class RowFamilyFitter(FamilyFitter):
             [slot.name == "lengthscale" for slot in source.slots],
             [slot.size for slot in source.slots],
         )
-        upper = summit.upper.copy()
+        lower, upper = summit.box[0], summit.box[1].copy()
         upper[: len(lengths)][lengths] = np.inf
-        return names_at_limit(source.slots, summit.maximum.x, summit.lower, upper)
+        return names_at_limit(source.slots, summit.maximum.x, lower, upper)
 
     def _learns(self, placement: Placement) -> bool:
         return placement.features.learns

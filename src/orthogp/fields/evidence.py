@@ -44,8 +44,8 @@ from orthogp.features.base import prior_variance
 from orthogp.fields.model import Model, Solution, solve
 from orthogp.fields.preconditioner import Preconditioner
 from orthogp.fields.system import DataDensity, ModeGrid, Modes, Reals
-from orthogp.inference.definite import made_definite
 from orthogp.inference.parameters import Slot, learned_slots, pack, unpack
+from orthogp.inference.threads import made_definite
 from orthogp.kernels import Kernel
 from orthogp.learning.ascent import box_step
 from orthogp.learning.layout import Limits

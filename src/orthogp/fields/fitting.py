@@ -23,12 +23,16 @@ from orthogp.fields.variance import Draws, VarianceField, ample_precision, draw_
 from orthogp.inference.bounds import Bound, Certificate
 from orthogp.kernels import Kernel
 from orthogp.learning.layout import Limits
-from orthogp.learning.limits import names_at_limit, parameter_limits, within_limits
-from orthogp.learning.problem import Fit, FitSettings, Start
-from orthogp.learning.progress import Progress
+from orthogp.learning.limits import (
+    names_at_limit,
+    parameter_limits,
+    required_period,
+    within_limits,
+    wrap_error,
+)
+from orthogp.learning.problem import Fit, FitSettings, Progress, Start
 from orthogp.learning.sketches import Sketch
 from orthogp.learning.status import of_short_period
-from orthogp.learning.wrapping import required_period, wrap_error
 from orthogp.rows import Domain
 from orthogp.statistics import FourierStatistics, FrequencyLattice
 from orthogp.statistics.nufft import TOLERANCE

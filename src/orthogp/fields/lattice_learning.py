@@ -8,6 +8,7 @@ likelihood: no lattice and no number of features enters.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
@@ -23,12 +24,10 @@ from orthogp.fields.system import Reals
 from orthogp.inference.parameters import learned_slots, pack
 from orthogp.inference.threads import BlasThreads, in_threads, one_thread
 from orthogp.kernels import Kernel
-from orthogp.learning.climbing import Limits, climb
 from orthogp.learning.dense import Fitter, Stage
 from orthogp.learning.limits import parameter_limits
-from orthogp.learning.optimise import curvature_at
-from orthogp.learning.problem import Fit, FitSettings, Start
-from orthogp.learning.progress import Progress
+from orthogp.learning.optimise import Box, Budget, curvature_at, maximise, resolved
+from orthogp.learning.problem import Fit, FitSettings, Progress, Start
 from orthogp.learning.sketches import Sketch
 from orthogp.rows import Rows, Units
 from orthogp.statistics import FourierStatistics, FrequencyLattice
@@ -72,7 +71,7 @@ class RowSums:
 
     def __call__(self, lattice: FrequencyLattice) -> FourierStatistics:
         """Return the statistics, by a pass over the rows unless they are at hand."""
-        if lattice != self.sketch.statistics.lattice:
+        if lattice != self.sketch.statistics.parts[0].lattice:
             if self._rows is None:
                 raise InputError("The iterative solver needs all rows at once: use fit.")
             self.sketch = self.sketch.summed(lattice, self._rows, self._num_threads)
@@ -153,7 +152,7 @@ class LatticeLearner:
     def _fit(self, starts: list[Start]) -> Fit:
         settings, first = self._settings, starts[0]
         if self._sketch.iterative:
-            return self._iterative().fit(first, self._statistics.lattice)
+            return self._iterative().fit(first, self._statistics.parts[0].lattice)
         dense, may_iterate = self._dense(), self._may_iterate(first)
 
         def dense_serves(start: Start) -> bool:
@@ -180,7 +179,7 @@ class LatticeLearner:
         return max(plain, dense.resume(start), key=lambda fit: fit.elbo.total)
 
     def _may_iterate(self, start: Start) -> bool:
-        settings, lattice = self._settings, self._statistics.lattice
+        settings, lattice = self._settings, self._statistics.parts[0].lattice
         if settings.solver == "dense":
             return False
         # Whether the kernel has power at every frequency, not only on planes of them.
@@ -234,7 +233,7 @@ class LatticeLearner:
             parameter_limits,
             kernel,
             learned_slots(kernel),
-            self._statistics.lattice,
+            self._statistics.parts[0].lattice,
             self._sketch.width,
             self._settings.wrap_tolerance,
         )
@@ -314,7 +313,7 @@ def window_start(
     starts: list[Start],
     windows: Windows,
     mean: MeanPrior,
-    limits: Limits,
+    limits: Callable[[float], Box],
     settings: FitSettings,
     num_threads: int = 1,
 ) -> Start:
@@ -324,7 +323,7 @@ def window_start(
     objective = composite(near + wide)
     # Two windows find the neighbourhood of the maximum for two sevenths of the price.
     brief = composite([near[0], wide[0]])
-    search = partial(climb, out_of_time=settings.late, tolerance=_SETTLED, max_iterations=30)
+    budget = Budget(30, settings.late, _SETTLED)
     lower, upper = limits(1e-9)
     vectors = np.unique(
         [
@@ -336,11 +335,12 @@ def window_start(
     with one_thread():
         # With gradients, which are needed anyway: values alone would be compiled separately.
         start = max(vectors, key=lambda vector: brief(vector)[0])
-        first = search(brief, start, limits)
+        first = resolved(partial(maximise, brief, budget=budget), start, limits)
         x = first.maximum.x
-        curvature = curvature_at(brief, x, brief(x)[1], first.lower, first.upper)
+        curvature = curvature_at(brief, x, brief(x)[1], *first.box)
         curvature *= objective.num_windows / brief.num_windows
-        best = search(objective, x, limits, curvature=curvature).maximum.x
+        attempt = partial(maximise, objective, budget=budget, curvature=curvature)
+        best = resolved(attempt, x, limits).maximum.x
     return Start(objective.kernel_at(best), float(np.exp(best[-1])))
 
 

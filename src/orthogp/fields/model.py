@@ -32,7 +32,7 @@ from orthogp.features import MeanPrior
 from orthogp.features.base import prior_variance
 from orthogp.fields.preconditioner import Preconditioner, choose_preconditioner
 from orthogp.fields.system import DataDensity, LatticeSystem, ModeGrid, Modes, Reals
-from orthogp.inference.definite import lower_factor
+from orthogp.inference.threads import lower_factor
 from orthogp.kernels import Kernel
 from orthogp.statistics.nufft import TOLERANCE
 

@@ -41,8 +41,7 @@ from orthogp.fields.system import (
     Scales,
     fast_extent,
 )
-from orthogp.inference.definite import within_precision
-from orthogp.inference.threads import one_thread
+from orthogp.inference.threads import one_thread, within_precision
 
 # The root mean square error of log q below which a polynomial fits well enough.
 _GOOD_FIT = 0.1

@@ -37,8 +37,7 @@ from orthogp.inference.parameters import Start, learned_slots, pack, unpack
 from orthogp.inference.threads import one_thread
 from orthogp.kernels import Kernel
 from orthogp.learning.limits import parameter_limits, within_limits
-from orthogp.learning.progress import Progress
-from orthogp.learning.sketches import AdditiveSketch
+from orthogp.learning.problem import Progress
 from orthogp.regressor import GPRegressor, variance_unit
 from orthogp.rows import Rows
 from orthogp.statistics import FourierStatistics, FrequencyLattice
@@ -296,7 +295,7 @@ def _checked_rows(
     if not isinstance(model, GPRegressor):
         raise InputError(f"Tuning for gaps takes a GPRegressor, got {type(model).__name__}.")
     check_is_fitted(model, "posterior_")
-    if isinstance(model._sketch, AdditiveSketch) or len(model.columns_) > MAX_DIMS:
+    if not model._sketch.joint or len(model.columns_) > MAX_DIMS:
         raise InputError(
             "Tuning for gaps needs a model whose columns act jointly, up to three, not a sum of "
             "terms on lattices of their own."

@@ -17,16 +17,25 @@ from orthogp.errors import PrecisionError
 from orthogp.features import MeanPrior
 from orthogp.features.lattice import LatticeFeatures
 from orthogp.inference.bounds import Certificate, factorise, one_pass_bound, titsias_bound
-from orthogp.inference.component_posterior import ComponentSums, lattice_posterior
+from orthogp.inference.component_posterior import lattice_posterior
 from orthogp.inference.moments import Moments
 from orthogp.inference.objective import LatticeObjective
 from orthogp.inference.parameters import pack
+from orthogp.inference.posterior import ComponentSums
 from orthogp.inference.residual import sharp_upper_bound
 from orthogp.inference.threads import BlasThreads, one_thread
 from orthogp.kernels import Kernel
 from orthogp.learning.layout import Layout, Limits
 from orthogp.learning.limits import NOISE_FLOOR
-from orthogp.learning.optimise import Maximum, curvature_at, refine, search
+from orthogp.learning.optimise import (
+    Budget,
+    Maximum,
+    curvature_at,
+    maximise,
+    refine,
+    resolved,
+    search,
+)
 from orthogp.learning.problem import Fit, FitSettings, Start
 from orthogp.learning.status import Ending, describe
 from orthogp.statistics import Statistics
@@ -52,6 +61,9 @@ _BRIEF_FEATURES = 601
 # Up to this number of parameters the curvature is measured by differences, an evaluation for each.
 # Near the end that pays off: real data have another curvature than the expected one.
 _FEW_PARAMETERS = 40
+
+# The iterations of a search that follows where refining has not converged.
+_SEARCHED_AGAIN = 25
 
 # How much longer lengthscales may become before the period must: generous at first, when they are
 # but guessed, and tight at the end, when every feature counts.
@@ -187,19 +199,19 @@ class Fitter:
         With few features the bound has other maxima, and the way there would lose a good start.
         """
 
-        def method(objective: LatticeObjective, vector, lower, upper) -> Maximum:
+        def method(objective: LatticeObjective, vector, box: Limits) -> Maximum:
             if self.layout.joint:
-                curvature = self._measured(objective, vector, lower, upper)
+                curvature = self._measured(objective, vector, box)
             else:
                 curvature = objective.curvature(vector)
-            return self._refined(objective, vector, lower, upper, curvature)
+            return self._refined(objective, vector, box, curvature)
 
         return self._stage(start, self._wanted_features(start), HEADROOM_LAST, method)
 
-    def _measured(self, objective: LatticeObjective, vector, lower, upper) -> NDArray[np.float64]:
+    def _measured(self, objective: LatticeObjective, vector, box: Limits) -> NDArray[np.float64]:
         """Return the curvature of the bound by differences of its gradient."""
         _, gradient = objective.value_and_gradient(vector)
-        return curvature_at(objective.value_and_gradient, vector, gradient, lower, upper)
+        return curvature_at(objective.value_and_gradient, vector, gradient, *box)
 
     def _first_features(self, starts: list[Start]) -> int:
         """Return the size of the first stage, larger for a kernel whose values ask for more.
@@ -229,66 +241,45 @@ class Fitter:
         return scores
 
     def _search(self, start: Start, num_features: int, *, max_iterations: int) -> Stage:
-        def method(objective: LatticeObjective, *problem) -> Maximum:
-            return self._searched(objective, *problem, max_iterations=max_iterations)
+        """Search from a start that may be far from the maximum."""
+
+        def method(objective: LatticeObjective, vector, box: Limits) -> Maximum:
+            # Differences of gradients would cost an evaluation for each of many parameters.
+            curvature = None if self.layout.joint else objective.curvature(vector)
+            budget = Budget(max_iterations, self.settings.late)
+            return search(objective.value_and_gradient, vector, box, budget, curvature=curvature)
 
         stage = self._stage(start, num_features, HEADROOM_FIRST, method)
         return replace(stage, searched=True)
-
-    def _searched(
-        self, objective: LatticeObjective, vector, lower, upper, *, max_iterations: int
-    ) -> Maximum:
-        """Return the maximum that a search finds, far from it."""
-        return search(
-            objective.value_and_gradient,
-            vector,
-            lower,
-            upper,
-            max_iterations=max_iterations,
-            out_of_time=self.settings.late,
-            curvature=None if self.layout.joint else objective.curvature(vector),
-        )
 
     def _later_stage(self, previous: Stage, num_features: int) -> Stage:
         """Refine at a larger feature set, from the curvature that the previous stage knew."""
         if self.settings.late():
             return previous
 
-        def method(objective: LatticeObjective, vector, lower, upper) -> Maximum:
+        def method(objective: LatticeObjective, vector, box: Limits) -> Maximum:
             curvature, x = previous.maximum.curvature, previous.maximum.x
             if previous.searched and len(x) > _FEW_PARAMETERS:
                 curvature = previous.objective.curvature(x)
             elif previous.searched:
                 # The search measured it where it began; measure it where it ended.
-                curvature = self._measured(previous.objective, x, lower, upper)
-            return self._refined(objective, vector, lower, upper, curvature)
+                curvature = self._measured(previous.objective, x, box)
+            return self._refined(objective, vector, box, curvature)
 
         return self._stage(previous.best, num_features, HEADROOM_LAST, method)
 
-    def _refined(self, objective: LatticeObjective, vector, lower, upper, curvature) -> Maximum:
+    def _refined(self, objective: LatticeObjective, vector, box: Limits, curvature) -> Maximum:
         """Return the maximum close to a vector, searched for only if it is not that close."""
-        late = self.settings.late
-        found = refine(
-            objective.value_and_gradient,
-            vector,
-            lower,
-            upper,
-            curvature,
-            max_iterations=12,
-            out_of_time=late,
-        )
+        value_and_gradient, late = objective.value_and_gradient, self.settings.late
+        if len(vector) <= _FEW_PARAMETERS:
+            budget = Budget(_SEARCHED_AGAIN, late)
+            return maximise(value_and_gradient, vector, box, budget, curvature=curvature)
+        found = refine(value_and_gradient, vector, box, curvature, Budget(12, late))
         if found.converged or late():
             return found
-        if len(vector) > _FEW_PARAMETERS:
-            return self._searched(objective, found.x, lower, upper, max_iterations=25)
-        return search(
-            objective.value_and_gradient,
-            found.x,
-            lower,
-            upper,
-            max_iterations=25,
-            out_of_time=late,
-        )
+        known = None if self.layout.joint else objective.curvature(found.x)
+        budget = Budget(_SEARCHED_AGAIN, late)
+        return search(value_and_gradient, found.x, box, budget, curvature=known)
 
     def _settle(self, best: Stage) -> Stage:
         """Refine until the period and the features chosen for the result are those it came from."""
@@ -304,31 +295,20 @@ class Fitter:
         return best
 
     def _stage(self, start: Start, num_features: int, headroom: float, method) -> Stage:
-        """Maximise the bound at a fixed feature set by `method(objective, start, lower, upper)`."""
+        """Maximise the bound at a fixed feature set by `method(objective, start, box)`."""
         objective = self._objective(start, num_features, headroom)
-        vector = _vector(start, objective)
-        for _ in range(8):
-            lower, upper = self._limits(objective, start.kernel)
-            vector = np.clip(vector, lower, upper)
-            try:
-                maximum = method(objective, vector, lower, upper)
-                break
-            except PrecisionError:
-                # Rounding in the sums has reached the noise: only a larger noise variance is
-                # resolved by these data in double precision.
-                self._noise_floor *= 30
-                vector[-1] = max(vector[-1], np.log(10 * self._noise_floor))
-        else:
-            raise PrecisionError(
-                "No noise variance resolves these data in double precision: rescale the targets."
-            )
+        components = objective.statistics.components
+        maximum, box, self._noise_floor = resolved(
+            partial(method, objective),
+            _vector(start, objective),
+            partial(self.layout.limits, start.kernel, components),
+            self._noise_floor,
+        )
         stage = Stage(
             Start(objective.kernel_at(maximum.x), float(np.exp(maximum.x[-1]))),
             maximum,
             objective,
-            self.layout.names_at_limit(
-                objective.kernel, objective.statistics.components, maximum.x, (lower, upper)
-            ),
+            self.layout.names_at_limit(objective.kernel, components, maximum.x, box),
         )
         objective.release()
         self._num_evaluations += maximum.num_evaluations
@@ -448,13 +428,13 @@ class Fitter:
                 objective.features,
                 (best.kernel, best.noise_variance),
                 moments,
-                own_periods=self.layout.own_periods,
-                sums=() if self.layout.joint else self._averages(objective),
+                sums=self._averages(objective),
             ),
         )
 
     def _averages(self, objective: LatticeObjective) -> tuple[ComponentSums, ...]:
-        return tuple(map(ComponentSums.of, objective.statistics.parts))
+        parts = () if self.layout.joint else objective.statistics.parts
+        return tuple(map(ComponentSums.of, parts))
 
     def _period(self, features: LatticeFeatures) -> Any:
         periods = tuple(part.lattice.period for part in features.parts)

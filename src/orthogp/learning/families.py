@@ -1,7 +1,8 @@
 """Fitting any family: place the features, learn at that placement, place them again.
 
 Where hyperparameters start, how features are placed and how far parameters may go depends on what
-there is: sums on a lattice (`family_from_sums.py`), or the rows alone (`family_from_rows.py`).
+there is: sums on a lattice (`SumFamilyFitter`), whose lattice features cost little and give the
+hyperparameters to start from, or the rows alone.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 
 from orthogp.errors import FeatureError, PrecisionError
 from orthogp.features import Features, MeanPrior, PointFeatures, SpectralFeatures
+from orthogp.features.additive import for_kernel
 from orthogp.features.base import prior_variance
 from orthogp.features.placement import sample_box
 from orthogp.features.series import SeriesFeatures
@@ -26,19 +28,18 @@ from orthogp.inference.bounds import (
     titsias_bound,
     upper_bound,
 )
-from orthogp.inference.family_posterior import FamilyPosterior
+from orthogp.inference.moments import EvaluatedSource, RowSource, SeriesSource, Source
 from orthogp.inference.objective import FamilyObjective
 from orthogp.inference.parameters import learned_slots
+from orthogp.inference.predictive import FamilyPosterior
 from orthogp.inference.residual import sharp_series_bound
-from orthogp.inference.sources import EvaluatedSource, RowSource, SeriesSource, Source
 from orthogp.inference.threads import BlasThreads, one_thread
 from orthogp.kernels import Kernel
-from orthogp.learning.climbing import Summit, climb
-from orthogp.learning.dense import ROUNDING, SETTLED
-from orthogp.learning.limits import names_at_limit
+from orthogp.learning.dense import ROUNDING, SETTLED, Fitter
+from orthogp.learning.limits import choose_decimation, names_at_limit, parameter_limits, wrap_error
+from orthogp.learning.optimise import Budget, Summit, maximise, resolved
 from orthogp.learning.problem import Fit, FitSettings, Start
-from orthogp.learning.status import describe_family
-from orthogp.learning.wrapping import wrap_error
+from orthogp.learning.status import Ending, describe_family
 from orthogp.rows import Domain, Rows
 from orthogp.statistics import FourierStatistics, FrequencyLattice
 
@@ -153,7 +154,7 @@ class FamilyFitter(ABC):
 
     def _names_at_limit(self, source: Source, summit: Summit) -> tuple[str, ...]:
         """Return the kernel's parameters that ended at a limit a user should know of."""
-        return names_at_limit(source.slots, summit.maximum.x, summit.lower, summit.upper)
+        return names_at_limit(source.slots, summit.maximum.x, *summit.box)
 
     def _learns(self, placement: Placement) -> bool:
         """Return whether the bound of the features says anything about hyperparameters."""
@@ -172,9 +173,7 @@ class FamilyFitter(ABC):
             features,  # type: ignore[arg-type]
             kernel,
             slots,
-            rows.X,
-            rows.y,
-            rows.weights,
+            rows,
             self.mean,
             repeats=repeats,
         )
@@ -194,17 +193,15 @@ class FamilyFitter(ABC):
         source = self._source(placement, start.kernel)
         objective = FamilyObjective(source, self._threads)
         vector = objective.vector(start)
-        summit = climb(
+        free = source.num_free
+        attempt = partial(
+            maximise,
             objective.value_and_gradient,
-            vector,
-            lambda floor: self._all_limits(source, start.kernel, vector, floor),
-            max_iterations=40 if source.num_free == 0 else 100,
-            out_of_time=self.settings.late,
-            curvature=self._curvature if source.num_free == 0 else None,
-            alike=slice(len(vector) - 1 - source.num_free, len(vector) - 1)
-            if source.num_free > _MANY_FREE
-            else slice(0),
+            budget=Budget(100 if free else 40, self.settings.late),
+            curvature=None if free else self._curvature,
+            alike=slice(len(vector) - 1 - free, len(vector) - 1) if free > _MANY_FREE else slice(0),
         )
+        summit = resolved(attempt, vector, partial(self._all_limits, source, start.kernel, vector))
         maximum = summit.maximum
         self._at_limit = self._names_at_limit(source, summit)
         self._converged = maximum.converged
@@ -321,6 +318,13 @@ class FamilyFitter(ABC):
             quadrature_error=self._quadrature_error(placement.family, lattice, best.kernel),
             replaces_prior=not features.projects,
         )
+        ending = Ending(
+            certificate,
+            features.num_features,
+            self.settings.late(),
+            self._converged,
+            self._at_limit,
+        )
         share = moments.residual_trace / (source.count * prior_variance(best.kernel))
         return Fit(
             kernel=best.kernel,
@@ -332,15 +336,7 @@ class FamilyFitter(ABC):
             tightened=tightened,
             upper=upper,
             certificate=certificate,
-            status=describe_family(
-                type(self.family).__name__,
-                certificate,
-                features.num_features,
-                share,
-                self._at_limit,
-                converged=self._converged,
-                late=self.settings.late(),
-            ),
+            status=describe_family(type(self.family).__name__, ending, share),
             converged=self._converged,
             num_evaluations=self._num_evaluations,
             rows=moments.rows,
@@ -362,3 +358,85 @@ class FamilyFitter(ABC):
         points = sample_box(self.extent.lower, self.extent.upper)
         few = points[:: max(len(points) // 33, 1)]
         return family.quadrature_error(kernel, lattice, few)
+
+
+# Features of the lattice fit that gives other families their starting values.
+_START_FEATURES = 201
+# The factor by which lengthscales may grow on the lattice that features are placed on.
+_HEADROOM = 1.1
+# A quadrature error beyond which a finer lattice is used, if the statistics have one.
+_ROUGH = 0.05
+
+
+class SumFamilyFitter(FamilyFitter):
+    """Fits a family from statistics, and from the rows where these do not suffice."""
+
+    def __init__(
+        self,
+        family: Features,
+        statistics: FourierStatistics,
+        rows: Rows | None,
+        extent: Domain,
+        mean: MeanPrior,
+        settings: FitSettings,
+        threads: BlasThreads | None = None,
+    ) -> None:
+        super().__init__(family, rows, extent, mean, settings, threads)
+        self.statistics = statistics
+        # How often the lattice was made finer than the prior's period asks, for the quadrature.
+        self._halvings = 0
+
+    def _adapted(self, kernel: Kernel) -> Features:
+        return for_kernel(self.family, kernel, len(self.width))
+
+    def _begin(self, starts: list[Start]) -> Start:
+        # A few lattice features cost little, and their bound is not far from that of others.
+        few = replace(self.settings, num_features=None, max_features=_START_FEATURES)
+        fitter = Fitter(self.statistics, self.width, self.mean, few, self._threads)
+        fit = fitter.fit(starts)
+        self._curvature = fitter.curvature
+        return Start(fit.kernel, fit.noise_variance)
+
+    def _place(self, kernel: Kernel, previous: Placement | None = None) -> Placement:
+        """Return the family placed for a kernel, on the coarsest lattice that suits it."""
+        family = self._adapted(kernel)
+        place = family.placed if previous is None else previous.family.adjusted
+        lower, upper = self.extent
+        lattice = self.statistics.lattice
+        period = family.wanted_period(kernel, self.width)
+        if period is None:
+            factors = choose_decimation(
+                kernel, lattice, self.width, self.settings.wrap_tolerance, _HEADROOM
+            )
+        else:
+            factors = np.maximum((lattice.period / period + 1e-9).astype(np.int64), 1)
+        factors = np.maximum(factors // 2**self._halvings, 1)
+        while True:
+            coarse = lattice.decimate(factors)
+            try:
+                with one_thread():
+                    placed = place(kernel, lower, upper, coarse)
+                    series = placed.on(coarse)
+                    if previous is not None or np.all(factors == 1):
+                        break
+                    if self._quadrature_error(placed, coarse, kernel) <= _ROUGH:
+                        break
+            except FeatureError:
+                if np.all(factors == 1):
+                    raise
+                place = family.placed
+            self._halvings += 1
+            factors = np.maximum(factors // 2, 1)
+        if series is not None:
+            return Placement(placed, series, self.statistics.decimate(factors))
+        placed = family.from_rows(kernel, self._require_rows().X)
+        return Placement(placed, placed, self.statistics)
+
+    def _limits(
+        self, source: Source, kernel: Kernel, noise_floor: float
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        lattice = self.statistics.lattice
+        if isinstance(source.features, SeriesFeatures) and source.features.wrapped:
+            lattice = source.features.lattice
+        tolerance = self.settings.wrap_tolerance
+        return parameter_limits(kernel, source.slots, lattice, self.width, tolerance, noise_floor)

@@ -1,4 +1,4 @@
-"""Maximising a smooth function of a few logarithms in a box."""
+"""Maximising a smooth function of a few logarithms, in a box that double precision resolves."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 from scipy.linalg import cho_solve
 from scipy.optimize import OptimizeResult, minimize
 
-from orthogp.errors import KernelError
-from orthogp.inference.definite import lower_factor
+from orthogp.errors import KernelError, PrecisionError
+from orthogp.inference.threads import lower_factor
+from orthogp.learning.limits import NOISE_FLOOR
 
 Vector = NDArray[np.float64]
 Objective = Callable[[Vector], tuple[float, Vector]]
@@ -20,6 +21,25 @@ Objective = Callable[[Vector], tuple[float, Vector]]
 TOLERANCE = 1e-4
 # Logarithms as close as this to a limit are at it.
 _AT_LIMIT = 1e-9
+
+
+#: The quasi-Newton steps from a known curvature, after which a search goes on.
+_REFINEMENTS = 12
+# The factor by which the noise variance is raised where double precision does not resolve it.
+_RAISE = 30
+
+Box = tuple[Vector, Vector]
+
+
+class Budget(NamedTuple):
+    """When to stop: after some iterations, out of time, or at an iteration that gains too little.
+
+    `tolerance` is that gain in nats.
+    """
+
+    max_iterations: int
+    out_of_time: Callable[[], bool] = lambda: False
+    tolerance: float = TOLERANCE
 
 
 class Maximum(NamedTuple):
@@ -37,21 +57,18 @@ class Maximum(NamedTuple):
 def search(
     objective: Objective,
     start: Vector,
-    lower: Vector,
-    upper: Vector,
+    box: Box,
+    budget: Budget,
     *,
-    max_iterations: int,
-    out_of_time: Callable[[], bool],
     curvature: NDArray[np.float64] | None = None,
-    tolerance: float = TOLERANCE,
     alike: slice = slice(0),
 ) -> Maximum:
     """Return the maximum that L-BFGS-B finds from a start that may be far from it.
 
     The `curvature` at the start is measured by differences of gradients unless it is given, with
-    one number for the coordinates that are `alike`. An iteration that gains less than `tolerance`
-    nats is the last.
+    one number for the coordinates that are `alike`.
     """
+    lower, upper = box
     first, first_gradient = objective(start)
     if curvature is None:
         curvature = curvature_at(objective, start, first_gradient, lower, upper, alike)
@@ -78,9 +95,9 @@ def search(
     def watch(intermediate_result: OptimizeResult) -> None:
         nonlocal previous, settled
         value = first - float(intermediate_result.fun)
-        settled = value - previous < tolerance
+        settled = value - previous < budget.tolerance
         previous = value
-        if settled or out_of_time():
+        if settled or budget.out_of_time():
             raise StopIteration
 
     run = minimize(
@@ -90,7 +107,7 @@ def search(
         method="L-BFGS-B",
         bounds=list(zip((lower - start) * scale, (upper - start) * scale, strict=True)),
         callback=watch,
-        options={"maxiter": max_iterations, "maxcor": 20, "ftol": 0.0, "gtol": 1e-4},
+        options={"maxiter": budget.max_iterations, "maxcor": 20, "ftol": 0.0, "gtol": 1e-4},
     )
     # Status 2 is a line search that finds nothing better: rounding, at a maximum.
     return Maximum(best, best_value, num_evaluations, settled or run.status in (0, 2), curvature)
@@ -99,28 +116,25 @@ def search(
 def refine(
     objective: Objective,
     start: Vector,
-    lower: Vector,
-    upper: Vector,
+    box: Box,
     curvature: NDArray[np.float64],
-    *,
-    max_iterations: int,
-    out_of_time: Callable[[], bool],
-    tolerance: float = TOLERANCE,
+    budget: Budget,
 ) -> Maximum:
     """Return the maximum near a good start, by quasi-Newton steps from a known curvature.
 
     Two to four evaluations suffice where the objective has changed a little, as it does when
-    features are added. Steps that promise less than `tolerance` nats are not taken.
+    features are added. Steps that promise less than the budget's tolerance are not taken.
     """
+    lower, upper = box
     x, H = start, curvature
     value, gradient = objective(x)
     num_evaluations = 1
-    for _ in range(max_iterations):
+    for _ in range(budget.max_iterations):
         step = _newton_step(x, gradient, H, lower, upper)
         gain = gradient @ step
-        if gain / 2 < tolerance:
+        if gain / 2 < budget.tolerance:
             return Maximum(x, value, num_evaluations, True, H)
-        if out_of_time():
+        if budget.out_of_time():
             break
         for shrink in (1.0, 0.3, 0.1, 0.01):
             candidate = np.clip(x + shrink * step, lower, upper)
@@ -134,6 +148,73 @@ def refine(
         H = _bfgs_update(H, candidate - x, gradient - candidate_gradient)
         x, value, gradient = candidate, candidate_value, candidate_gradient
     return Maximum(x, value, num_evaluations, False, H)
+
+
+def maximise(
+    objective: Objective,
+    start: Vector,
+    box: Box,
+    budget: Budget,
+    *,
+    curvature: NDArray[np.float64] | None = None,
+    alike: slice = slice(0),
+) -> Maximum:
+    """Return the maximum in a box: refined from a known curvature, searched for where that fails.
+
+    Parameters
+    ----------
+    curvature : (p, p), optional
+        That of an earlier search which ended close by: a few steps from there may then suffice.
+    alike : slice
+        Coordinates whose curvature is measured as one number, there being very many of them.
+    """
+    if curvature is not None:
+        few = budget._replace(max_iterations=_REFINEMENTS)
+        found = refine(objective, start, box, curvature, few)
+        if found.converged or budget.out_of_time():
+            return found
+        start = found.x
+    return search(objective, start, box, budget, alike=alike)
+
+
+class Summit(NamedTuple):
+    """A maximum, the limits that it was found between, and the floor of the noise variance."""
+
+    maximum: Maximum
+    box: Box
+    floor: float
+
+
+def resolved(
+    attempt: Callable[[Vector, Box], Maximum],
+    vector: Vector,
+    limits: Callable[[float], Box],
+    floor: float = NOISE_FLOOR,
+) -> Summit:
+    """Return the maximum found from a vector whose last entry is the log noise variance.
+
+    Where double precision does not resolve the noise variance, its floor is raised.
+
+    Parameters
+    ----------
+    attempt : callable
+        Returns the maximum found from a vector between limits; may raise `PrecisionError`.
+    limits : callable
+        Gives lower and upper limits for a floor of the noise variance.
+    """
+    for _ in range(8):
+        box = limits(floor)
+        vector = np.clip(vector, *box)
+        try:
+            return Summit(attempt(vector, box), box, floor)
+        except PrecisionError:
+            # Rounding in the sums has reached the noise: only a larger noise variance is resolved
+            # by these data in double precision.
+            floor *= _RAISE
+            vector[-1] = max(vector[-1], np.log(10 * floor))
+    raise PrecisionError(
+        "No noise variance resolves these data in double precision: rescale the targets."
+    )
 
 
 def curvature_at(

@@ -13,18 +13,18 @@ class Ending(NamedTuple):
 
     certificate: Certificate
     num_features: int
-    #: How many features a certificate would take, and how many the lattice has.
-    wanted_features: int
-    available_features: int
-    #: Whether the user set the number of features.
-    as_asked: bool
     late: bool
     converged: bool
     #: Parameters that ended at a limit.
     at_limit: tuple[str, ...]
-    longest_period: bool
-    noise_at_floor: bool
-    wrap_tolerance: float
+    #: The number of features that a certificate would take, and the number that the lattice has.
+    wanted_features: int = 0
+    available_features: int = 0
+    #: Whether the user set the number of features.
+    as_asked: bool = False
+    longest_period: bool = False
+    noise_at_floor: bool = False
+    wrap_tolerance: float = 0.0
     #: Whether all columns act jointly; else each name at a limit comes with its component.
     joint: bool = True
 
@@ -72,23 +72,9 @@ def of_short_period(error: float) -> str:
     )
 
 
-def describe_family(
-    name: str,
-    certificate: Certificate,
-    num_features: int,
-    left_out: float,
-    at_limit: tuple[str, ...],
-    *,
-    converged: bool,
-    late: bool,
-) -> str:
-    """Return how the fit of a family other than the lattice ended.
-
-    Parameters
-    ----------
-    left_out : float
-        The share of the prior variance that the features leave out.
-    """
+def describe_family(name: str, ending: Ending, left_out: float) -> str:
+    """Return how the fit of a family ended that leaves out a share of the prior variance."""
+    certificate, num_features = ending.certificate, ending.num_features
     if certificate.replaces_prior:
         sentences = [
             f"{name} features replace the kernel's prior by one of rank {num_features}: the bounds "
@@ -108,14 +94,14 @@ def describe_family(
             f"the continuum, for which about {_more_nodes(certificate)} times as many nodes are "
             "wanted, by a larger `domain`."
         )
-    if late:
+    if ending.late:
         sentences.append("The time ran out: raise max_seconds to go on.")
-    elif not converged:
+    elif not ending.converged:
         sentences.append(
             "Learning stopped before it settled: the hyperparameters may still move a little."
         )
-    if at_limit:
-        sentences.append(f"The {' and '.join(at_limit)} ended at a limit.")
+    if ending.at_limit:
+        sentences.append(f"The {' and '.join(ending.at_limit)} ended at a limit.")
     return " ".join(sentences)
 
 

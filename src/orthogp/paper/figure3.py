@@ -25,7 +25,7 @@ from orthogp.features import MeanPrior
 from orthogp.features.bands import Trig
 from orthogp.features.inducing import covariance_matrix
 from orthogp.kernels import RBF
-from orthogp.learning.optimise import search
+from orthogp.learning.optimise import Budget, search
 from orthogp.paper.hyperparameters import (
     CollapsedObjective,
     Hyperparameters,
@@ -241,10 +241,8 @@ def learn_exact(data: Data) -> dict[str, Value]:
     found = search(
         objective.value_and_gradient,
         start,
-        start - 3.0,
-        start + 3.0,
-        max_iterations=60,
-        out_of_time=lambda: False,
+        (start - 3.0, start + 3.0),
+        Budget(max_iterations=60),
     )
     variance, lengthscale, noise_variance = np.exp(found.x).tolist()
     return {

@@ -27,7 +27,7 @@ from orthogp.features.hermite import Eigenfunction, traced_members
 from orthogp.features.placement import gauss_panels
 from orthogp.features.series import safe_sqrt
 from orthogp.kernels import RBF
-from orthogp.learning.optimise import search
+from orthogp.learning.optimise import Budget, search
 from orthogp.paper.closed_form import Approximation
 from orthogp.precision import AnyArray, in_double
 from orthogp.stochastic.bound import StochasticModel, train_stochastic
@@ -229,10 +229,8 @@ class CollapsedObjective:
         found = search(
             self.value_and_gradient,
             np.clip(np.log(start), self._lower, self._upper),
-            self._lower,
-            self._upper,
-            max_iterations=_MAX_ITERATIONS,
-            out_of_time=lambda: False,
+            (self._lower, self._upper),
+            Budget(_MAX_ITERATIONS),
         )
         margin = np.minimum(found.x - self._lower, self._upper - found.x)
         return Learned(
