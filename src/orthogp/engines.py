@@ -22,9 +22,8 @@ from numpy.typing import NDArray
 from scipy.spatial import KDTree
 
 from orthogp.errors import InputError, PrecisionError
-from orthogp.exact.family_from_rows import RowFamilyFitter
-from orthogp.exact.fitting import ExactFitter
-from orthogp.exact.merged_rows import merge_rows
+from orthogp.exact.fitting import ExactFitter, RowFamilyFitter
+from orthogp.exact.row_pairs import merge_rows
 from orthogp.features import Features, InducingPoints, resolve_features, takes_any_columns
 from orthogp.fields.lattice_learning import LatticeLearner, RowSums
 from orthogp.inference.definite import within_precision
@@ -428,7 +427,7 @@ def fit_exact(
     units = kept.units(shared=not model.inner.from_name)
     rows = kept.standardised_rows(units)
     settings = _settings(task, units, model)
-    fitter = ExactFitter(rows, kept.extent, kept.mean, settings, BlasThreads(task.threads))
+    fitter = ExactFitter(rows, kept.mean, settings, BlasThreads(task.threads))
     # Repeated rows and weights start a search from the same place.
     different = Rows(*merge_rows(kept.X, kept.y, kept.weights, repeats=settings.repeats)[:3])
     starts = starting_values(task.estimator, kept, units, model.inner, previous, different)

@@ -6,8 +6,8 @@ from numpy.typing import NDArray
 
 from orthogp import GPRegressor
 from orthogp.errors import InputError
-from orthogp.exact.merged_rows import merge_rows
 from orthogp.exact.process import ExactPosterior
+from orthogp.exact.row_pairs import merge_rows
 from orthogp.features import MeanPrior
 from orthogp.inference.parameters import learned_slots
 from orthogp.kernels import RBF, Matern32, Matern52
@@ -15,6 +15,7 @@ from orthogp.learning.problem import FitSettings, Start
 from orthogp.neighbours.conditionals import terms
 from orthogp.neighbours.fitting import NeighbourFitter
 from orthogp.neighbours.posterior import NeighbourPosterior
+from orthogp.rows import Rows
 
 MEANS = {
     "none": MeanPrior(),
@@ -37,7 +38,7 @@ def everything(n: int, mean: MeanPrior, **kwargs) -> tuple[NeighbourFitter, Exac
     rows = merge_rows(X, y, None, repeats=True)
     fitter = NeighbourFitter(rows, mean, FitSettings(learn=False), **kwargs)
     fitter._counts = (n - 1,) * 3
-    return fitter, ExactPosterior(KERNEL, NOISE, mean, X, y)
+    return fitter, ExactPosterior(KERNEL, NOISE, mean, Rows(X, y))
 
 
 @pytest.mark.parametrize("mean", MEANS.values(), ids=MEANS)
@@ -102,7 +103,7 @@ def test_standard_errors_are_honest() -> None:
     kernel = Matern32(1.0, 1.0)
     # In twelve pieces that know nothing of each other.
     exact = [
-        ExactPosterior(kernel, 1e-6, MeanPrior(), X[:1], np.zeros((1, 1))).covariance(part)
+        ExactPosterior(kernel, 1e-6, MeanPrior(), Rows(X[:1], np.zeros((1, 1)))).covariance(part)
         for part in np.split(X, 12)
     ]
     y = np.concatenate(

@@ -120,9 +120,7 @@ class CompositeObjective:
         threads: int = 1,
     ) -> None:
         self._threads = threads
-        self._parts = [
-            ExactObjective(kernel, mean, w.X, w.y, w.weights, repeats=repeats) for w in windows
-        ]
+        self._parts = [ExactObjective(kernel, mean, window, repeats=repeats) for window in windows]
         self.slots = self._parts[0].slots
         self.num_windows = len(windows)
 

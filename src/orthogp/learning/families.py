@@ -1,7 +1,7 @@
 """Fitting any family: place the features, learn at that placement, place them again.
 
 Where hyperparameters start, how features are placed and how far parameters may go depends on what
-there is: sums on a lattice (`family_from_sums.py`), or the rows alone (`family_from_rows.py`).
+there is: sums on a lattice (`family_from_sums.py`), or the rows alone (`exact/fitting.py`).
 """
 
 from __future__ import annotations

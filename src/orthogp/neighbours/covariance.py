@@ -19,7 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from orthogp.exact.pair_kernels import Covariances as PairCovariances
-from orthogp.exact.pair_kernels import PairKernel, circle_squares
+from orthogp.exact.pair_kernels import PairKernel
+from orthogp.exact.profiles import circle_squares
 from orthogp.inference.parameters import overflows, pack
 from orthogp.kernels import Kernel
 from orthogp.statistics.nufft import chunks
@@ -102,7 +103,7 @@ class SetKernel:
     def _between(self, A: Array, B: Array) -> tuple[Array, Array | None, dict[int, Array]]:
         """Return squares (k, n) and lags (d, n) of all entries, and z of each radial primitive."""
         scaled: dict[int, Array] = {}
-        squares = np.empty((self._pairs.num_squares, len(A), A.shape[1], B.shape[1]))
+        squares = np.empty((len(self._pairs.numbers), len(A), A.shape[1], B.shape[1]))
         for own, square in zip(self._pairs.numbers, squares, strict=True):
             a, b = (rows[:, :, own.columns] for rows in (A, B))
             if own.row is None:

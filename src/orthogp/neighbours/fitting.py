@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from orthogp.exact.merged_rows import MergedRows
+from orthogp.exact.row_pairs import MergedRows
 from orthogp.features.lattice import MeanPrior
 from orthogp.inference.bounds import Bound, Certificate
 from orthogp.inference.parameters import Slot, learned_slots, pack, unpack

@@ -25,8 +25,8 @@ from scipy.sparse.linalg import spsolve_triangular
 from scipy.spatial import KDTree
 
 from orthogp.errors import InputError
-from orthogp.exact.merged_rows import MergedRows
 from orthogp.exact.process import slope_variance, slopes
+from orthogp.exact.row_pairs import MergedRows
 from orthogp.features.base import as_rows, prior_variance
 from orthogp.features.lattice import MeanPrior
 from orthogp.inference.predictive import Gaussian, PredictivePosterior
