@@ -38,7 +38,6 @@ from orthogp.learning.problem import Fit, FitSettings, Start
 from orthogp.learning.sketches import Sketch
 from orthogp.model_choice import Model, begin_sketch, called, choose_model, starting_values
 from orthogp.neighbours.fitting import NeighbourFitter
-from orthogp.neighbours.near_starts import starts_near_rows
 from orthogp.neighbours.posterior import NeighbourPosterior
 from orthogp.rows import Rows, Units
 from orthogp.statistics.lattice import MAX_DIMS
@@ -465,18 +464,18 @@ def fit_neighbours(
         start = Start(known.fit.kernel, known.fit.noise_variance)
         posterior = fitter.posterior(start).with_neighbours(known.posterior.num_neighbours)
         return known._replace(posterior=posterior)
-    starts = _neighbour_starts(estimator, model, units, merged.X, previous)
+    starts = _neighbour_starts(estimator, model, units, fitter, previous)
     return _outcome(fitter.fit(starts), kept, units, model, "neighbours", began, task)
 
 
 def _neighbour_starts(
-    estimator: Any, model: Model, units: Units, X: NDArray[np.float64], previous: Start | None
+    estimator: Any, model: Model, units: Units, fitter: NeighbourFitter, previous: Start | None
 ) -> list[Start]:
     choice = model.inner
     unit = float(units.scale[0] ** 2)
     noise = choice.noise_variance if estimator.noise_variance is None else estimator.noise_variance
     if choice.from_name:
-        starts = starts_near_rows(choice.kernel, X)
+        starts = fitter.starts(choice.kernel)
     else:
         from orthogp.learning.starts import starts_for_kernel
 
@@ -486,7 +485,7 @@ def _neighbour_starts(
         starts = starts_for_kernel(kernel, None if noise is None else noise / unit)
         if is_on_sphere(kernel):
             # Of kilometres the user may have given no guess.
-            starts += starts_near_rows(kernel, X)
+            starts += fitter.starts(kernel)
     if noise is not None:
         starts = [replace(start, noise_variance=noise / unit) for start in starts]
     if previous is not None and estimator.learn:

@@ -11,7 +11,7 @@ from orthogp.inference.parameters import learned_slots, pack
 from orthogp.kernels import RBF, Matern, Matern32, QuasiPeriodic, RationalQuadratic, Sum
 from orthogp.kernels.base import EARTH_RADIUS
 from orthogp.kernels.sphere import Embedding
-from orthogp.neighbours.covariance import SetKernel
+from orthogp.neighbours.conditionals import SetKernel
 from orthogp.neighbours.nearest import metric_lengths, widths_of
 from orthogp.precision import in_double
 from orthogp.rows import Rows
