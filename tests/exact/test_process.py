@@ -369,6 +369,21 @@ def test_nothing_depends_on_what_is_kept_in_memory(monkeypatch: pytest.MonkeyPat
         np.testing.assert_allclose(one, other, rtol=1e-12)
 
 
+def test_derivatives_follow_from_what_a_value_has_factorised() -> None:
+    rows = make_rows(17, 30, 2, 2, "real")
+    vector = np.log([1.3, 0.5, 0.7, 0.2])
+    fresh, known = (
+        ExactObjective(RBF(1.0, [1.0, 1.0]), NO_MEAN, Rows(rows.X, rows.y, rows.weights))
+        for _ in range(2)
+    )
+    value = known.value(vector)
+    assert known.solution_at(vector) is not None
+    found, expected = known.evaluate(vector), fresh.evaluate(vector)
+    assert found.value == value
+    np.testing.assert_allclose(found.gradient, expected.gradient, rtol=1e-12)
+    np.testing.assert_allclose(found.information, expected.information, rtol=1e-12)
+
+
 def test_posterior_takes_what_the_objective_has_solved() -> None:
     rows = make_rows(14, 30, 1, 1, "real")
     data = mean_prior("linear", 1), Rows(rows.X, rows.y, rows.weights)
