@@ -29,7 +29,6 @@ from threadpoolctl import threadpool_limits
 from orthogp.exact.fitting import ExactFitter
 from orthogp.exact.row_starts import starts_for_rows
 from orthogp.features import MeanPrior
-from orthogp.inference import Domain
 from orthogp.inference.threads import BlasThreads
 from orthogp.kernels import Kernel
 from orthogp.kernels.terms import KERNEL_NAMES
@@ -138,8 +137,7 @@ def ours(problem: Problem) -> End:
     """Fit by this library."""
     began = time.perf_counter()
     X, y = problem.X, problem.y[:, None]
-    extent = Domain(X.min(axis=0), X.max(axis=0))
-    fitter = ExactFitter(Rows(X, y, None), extent, MeanPrior(), FitSettings(), BlasThreads(1))
+    fitter = ExactFitter(Rows(X, y), MeanPrior(), FitSettings(), BlasThreads(1))
     fit = fitter.fit(starts_for_rows(KERNEL_NAMES[problem.kernel](), X, y))
     seconds = time.perf_counter() - began
     return _end(problem, fit.kernel, fit.noise_variance, seconds)

@@ -22,9 +22,8 @@ from numpy.typing import NDArray
 from scipy.spatial import KDTree
 
 from orthogp.errors import InputError, PrecisionError
-from orthogp.exact.family_from_rows import RowFamilyFitter
-from orthogp.exact.fitting import ExactFitter
-from orthogp.exact.merged_rows import merge_rows
+from orthogp.exact.fitting import ExactFitter, RowFamilyFitter
+from orthogp.exact.row_pairs import merge_rows
 from orthogp.features import Features, InducingPoints, resolve_features, takes_any_columns
 from orthogp.fields.lattice_learning import LatticeLearner, RowSums
 from orthogp.inference.predictive import PredictivePosterior
@@ -37,7 +36,6 @@ from orthogp.learning.problem import Fit, FitSettings, Start
 from orthogp.learning.sketches import KeptRows, Sketch
 from orthogp.model_choice import Model, begin_sketch, called, choose_model, starting_values
 from orthogp.neighbours.fitting import NeighbourFitter
-from orthogp.neighbours.near_starts import starts_near_rows
 from orthogp.neighbours.posterior import NeighbourPosterior
 from orthogp.rows import Rows, Units
 from orthogp.statistics.lattice import MAX_DIMS
@@ -426,7 +424,7 @@ def fit_exact(
     units = kept.units(shared=not model.inner.from_name)
     rows = kept.standardised_rows(units)
     settings = _settings(task, units, model)
-    fitter = ExactFitter(rows, kept.extent, kept.mean, settings, BlasThreads(task.threads))
+    fitter = ExactFitter(rows, kept.mean, settings, BlasThreads(task.threads))
     # Repeated rows and weights start a search from the same place.
     different = Rows(*merge_rows(kept.X, kept.y, kept.weights, repeats=settings.repeats)[:3])
     starts = starting_values(task.estimator, kept, units, model.inner, previous, different)
@@ -464,18 +462,18 @@ def fit_neighbours(
         start = Start(known.fit.kernel, known.fit.noise_variance)
         posterior = fitter.posterior(start).with_neighbours(known.posterior.num_neighbours)
         return known._replace(posterior=posterior)
-    starts = _neighbour_starts(estimator, model, units, merged.X, previous)
+    starts = _neighbour_starts(estimator, model, units, fitter, previous)
     return _outcome(fitter.fit(starts), kept, units, model, "neighbours", began, task)
 
 
 def _neighbour_starts(
-    estimator: Any, model: Model, units: Units, X: NDArray[np.float64], previous: Start | None
+    estimator: Any, model: Model, units: Units, fitter: NeighbourFitter, previous: Start | None
 ) -> list[Start]:
     choice = model.inner
     unit = float(units.scale[0] ** 2)
     noise = choice.noise_variance if estimator.noise_variance is None else estimator.noise_variance
     if choice.from_name:
-        starts = starts_near_rows(choice.kernel, X)
+        starts = fitter.starts(choice.kernel)
     else:
         from orthogp.learning.starts import starts_for_kernel
 
@@ -485,7 +483,7 @@ def _neighbour_starts(
         starts = starts_for_kernel(kernel, None if noise is None else noise / unit)
         if is_on_sphere(kernel):
             # Of kilometres the user may have given no guess.
-            starts += starts_near_rows(kernel, X)
+            starts += fitter.starts(kernel)
     if noise is not None:
         starts = [replace(start, noise_variance=noise / unit) for start in starts]
     if previous is not None and estimator.learn:

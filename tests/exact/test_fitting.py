@@ -9,11 +9,9 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process import kernels as sk
 
 from orthogp.errors import InputError
-from orthogp.exact.fitting import MOST_ROWS, ExactFitter
+from orthogp.exact.fitting import MOST_ROWS, ExactFitter, _blocks, choose_starts
 from orthogp.exact.row_starts import starts_for_rows
-from orthogp.exact.search import choose_starts
 from orthogp.features import MeanPrior
-from orthogp.inference import Domain
 from orthogp.inference.threads import BlasThreads, one_thread
 from orthogp.kernels import (
     KERNEL_NAMES,
@@ -47,7 +45,6 @@ def fit(
     targets = np.asarray(y, dtype=float).reshape(len(X), -1)
     fitter = ExactFitter(
         Rows(X, targets, weights),
-        Domain(X.min(axis=0), X.max(axis=0)),
         mean,
         FitSettings(**settings),  # type: ignore[arg-type]
         BlasThreads(threads),
@@ -143,6 +140,16 @@ def test_search_on_parts_ends_where_one_on_all_rows_does(num_rows: int, num_dims
     )
     assert found.elbo.total == pytest.approx(again.elbo.total, abs=0.03)
     assert found.converged
+
+
+def test_blocks_hold_every_row_once_and_are_compact() -> None:
+    X = np.random.default_rng(0).uniform(0, 1, (1401, 2)) * [100.0, 1.0]
+    blocks = _blocks(X)
+    assert sorted(len(block) for block in blocks) == [350, 350, 350, 351]
+    np.testing.assert_array_equal(np.sort(np.concatenate(blocks)), np.arange(1401))
+    # Quarters of the square, whatever the columns' units.
+    for block in blocks:
+        assert np.all(np.ptp(X[block], axis=0) < [56.0, 0.56])
 
 
 def test_short_lengthscales_are_seen_in_parts_of_the_rows() -> None:
@@ -337,11 +344,9 @@ def test_what_is_fixed_stays() -> None:
 # ---------------------------------------------------------------------- refusals and time
 
 
-def test_too_many_rows_and_none_are_refused() -> None:
+def test_too_many_rows_are_refused() -> None:
     with pytest.raises(InputError, match=f"up to {MOST_ROWS} rows, got {MOST_ROWS + 1}"):
         fit(RBF(), np.zeros(MOST_ROWS + 1), np.zeros(MOST_ROWS + 1))
-    with pytest.raises(InputError, match="needs all rows at once"):
-        ExactFitter(None, Domain(np.zeros(1), np.ones(1)), NO_MEAN, FitSettings(), BlasThreads(1))
 
 
 def test_time_that_runs_out_is_said() -> None:

@@ -28,9 +28,7 @@ def at_pairs(kernel: Kernel, X: Array, **options: bool | int):
     pairs = RowPairs(X)
     pair_kernel = PairKernel(kernel, X.shape[1])
     vector = pack(kernel, pair_kernel.slots)
-    return pairs, pair_kernel.covariances(
-        vector, pairs.count, pairs.squares_of_lags, pairs.lags, **options
-    )
+    return pairs, pair_kernel.covariances(vector, pairs, **options)
 
 
 @pytest.mark.parametrize("num_rows", [1, 2, 3, 7, 600])
@@ -110,7 +108,7 @@ def test_derivatives_of_tables_are_differences(kernel: Kernel, num_dims: int) ->
     assert not pair_kernel.needs_lags
 
     def at(vector: Array):
-        return pair_kernel.covariances(vector, pairs.count, pairs.squares_of_lags, pairs.lags)
+        return pair_kernel.covariances(vector, pairs)
 
     vector = pack(kernel, pair_kernel.slots)
     found = at(vector)
@@ -143,7 +141,7 @@ def test_closed_forms_are_what_jax_derives(kernel: Kernel, num_dims: int) -> Non
     vector = pack(kernel, closed.slots) + 0.1
 
     def at(pair_kernel: PairKernel):
-        return pair_kernel.covariances(vector, pairs.count, pairs.squares_of_lags, pairs.lags)
+        return pair_kernel.covariances(vector, pairs)
 
     for own, other in zip(at(closed), at(compiled), strict=True):
         np.testing.assert_allclose(own[..., :-1], other[..., :-1], rtol=1e-11, atol=1e-13)

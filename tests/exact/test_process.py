@@ -23,6 +23,7 @@ from orthogp.kernels import (
     RationalQuadratic,
     Rotated,
 )
+from orthogp.rows import Rows
 from tests import oracles
 from tests.oracles import Array
 from tests.problems import (
@@ -68,9 +69,7 @@ def test_likelihood_and_posterior_are_those_of_dense_algebra(
         entry.kernel,
         NOISE,
         mean_prior(kind, num_dims),
-        rows.X,
-        rows.y,
-        rows.weights,
+        Rows(rows.X, rows.y, rows.weights),
         repeats=False,
     )
     K = dense(entry, kind, rows.X, rows.X)
@@ -91,7 +90,7 @@ def test_agrees_with_scikit_learn() -> None:
     ell = lengthscales(2)
     kernel = sk.ConstantKernel(1.3) * sk.Matern(ell, nu=1.5) + sk.WhiteKernel(NOISE)
     reference = GaussianProcessRegressor(kernel, optimizer=None, alpha=0.0).fit(rows.X, rows.y)
-    exact = ExactPosterior(Matern32(1.3, ell), NOISE, NO_MEAN, rows.X, rows.y)
+    exact = ExactPosterior(Matern32(1.3, ell), NOISE, NO_MEAN, Rows(rows.X, rows.y))
     value, gradient = reference.log_marginal_likelihood(reference.kernel_.theta, eval_gradient=True)
     assert exact.log_marginal_likelihood == pytest.approx(value, rel=1e-11)
     mean, deviation = reference.predict(new, return_std=True)
@@ -99,7 +98,7 @@ def test_agrees_with_scikit_learn() -> None:
     np.testing.assert_allclose(predicted.mean[:, 0], mean.ravel(), rtol=1e-9)
     # Scikit-learn's standard deviation is that of a noisy observation.
     np.testing.assert_allclose(predicted.variance + NOISE, deviation.ravel() ** 2, rtol=1e-9)
-    objective = ExactObjective(Matern32(1.3, ell), NO_MEAN, rows.X, rows.y)
+    objective = ExactObjective(Matern32(1.3, ell), NO_MEAN, Rows(rows.X, rows.y))
     vector = np.append(pack(objective.kernel, objective.slots), np.log(NOISE))
     np.testing.assert_allclose(objective.value_and_gradient(vector)[1], gradient, rtol=1e-7)
 
@@ -110,7 +109,9 @@ def test_agrees_with_the_bounds_where_features_are_complete(repeats: bool) -> No
     kernel = Matern32(1.3, [0.1])
     features = InducingPoints(Z=rows.X)
     moments = moments_from_rows(features, kernel, rows.X, rows.y, rows.weights, repeats=repeats)
-    exact = ExactPosterior(kernel, NOISE, NO_MEAN, rows.X, rows.y, rows.weights, repeats=repeats)
+    exact = ExactPosterior(
+        kernel, NOISE, NO_MEAN, Rows(rows.X, rows.y, rows.weights), repeats=repeats
+    )
     expected = titsias_bound(moments, NOISE).total
     assert exact.log_marginal_likelihood == pytest.approx(expected, abs=1e-5)
 
@@ -123,7 +124,7 @@ def test_mean_priors_mean_the_same_as_in_the_bounds(repeats: bool) -> None:
     lattice = make_lattice(1, 12.0, 60)
     features = Lattice.select(kernel, lattice, 10**6, mean)
     moments = moments_from_rows(features, kernel, rows.X, rows.y, rows.weights, repeats=repeats)
-    exact = ExactPosterior(kernel, NOISE, mean, rows.X, rows.y, rows.weights, repeats=repeats)
+    exact = ExactPosterior(kernel, NOISE, mean, Rows(rows.X, rows.y, rows.weights), repeats=repeats)
     expected = titsias_bound(moments, NOISE).total
     assert exact.log_marginal_likelihood == pytest.approx(expected, abs=1e-6)
 
@@ -134,9 +135,12 @@ def test_weight_two_is_the_row_twice() -> None:
     times = rows.weights.astype(int)
     assert {0, 1, 2, 3} == set(times.tolist())
     kernel, mean = RBF(1.3, [0.5]), mean_prior("linear", 1)
-    weighted = ExactPosterior(kernel, NOISE, mean, rows.X, rows.y, rows.weights)
+    weighted = ExactPosterior(kernel, NOISE, mean, Rows(rows.X, rows.y, rows.weights))
     written_out = ExactPosterior(
-        kernel, NOISE, mean, np.repeat(rows.X, times, axis=0), np.repeat(rows.y, times, axis=0)
+        kernel,
+        NOISE,
+        mean,
+        Rows(np.repeat(rows.X, times, axis=0), np.repeat(rows.y, times, axis=0)),
     )
     assert weighted.log_marginal_likelihood == pytest.approx(
         written_out.log_marginal_likelihood, rel=1e-11
@@ -160,7 +164,7 @@ def test_rows_of_equal_inputs_are_those_of_dense_algebra(repeats: bool) -> None:
         return covariances(kernel, A[:, None] - B) + mean_covariance(mean, A, B)
 
     K = prior(written_out, written_out)
-    exact = ExactPosterior(kernel, NOISE, mean, X, y, weights, repeats=repeats)
+    exact = ExactPosterior(kernel, NOISE, mean, Rows(X, y, weights), repeats=repeats)
     expected = oracles.log_marginal_likelihood(K, targets, noise)
     assert exact.log_marginal_likelihood == pytest.approx(expected, rel=1e-11)
     assert exact.num_rows == 40
@@ -171,7 +175,7 @@ def test_rows_of_equal_inputs_are_those_of_dense_algebra(repeats: bool) -> None:
     )
     np.testing.assert_allclose(predicted.mean, known[0], rtol=1e-9, atol=1e-10)
     np.testing.assert_allclose(predicted.variance, np.diag(known[1]), rtol=1e-9, atol=1e-10)
-    objective = ExactObjective(kernel, mean, X, y, weights, repeats=repeats)
+    objective = ExactObjective(kernel, mean, Rows(X, y, weights), repeats=repeats)
     assert_gradient(objective)
 
 
@@ -183,7 +187,7 @@ def test_predictions_at_fitted_rows_are_those_anywhere(
     X = np.round(rng.uniform(0, 2, (40, 1)), 1)
     y, weights = rng.standard_normal((40, 2)), rng.integers(1, 4, 40).astype(float)
     exact = ExactPosterior(
-        RBF(1.3, 0.5), NOISE, mean_prior("linear", 1), X, y, weights, repeats=repeats
+        RBF(1.3, 0.5), NOISE, mean_prior("linear", 1), Rows(X, y, weights), repeats=repeats
     )
     expected = exact.predict(X), exact.predict(X + 0.01)
     np.testing.assert_array_equal(exact.predict_rows(X + 0.01).mean, expected[1].mean)
@@ -196,7 +200,7 @@ def test_predictions_at_fitted_rows_are_those_anywhere(
 
 def test_prediction_does_not_depend_on_how_many_rows_are_asked_for() -> None:
     rows = make_rows(8, 10, 1)
-    exact = ExactPosterior(RBF(1.3, 0.5), NOISE, NO_MEAN, rows.X, rows.y)
+    exact = ExactPosterior(RBF(1.3, 0.5), NOISE, NO_MEAN, Rows(rows.X, rows.y))
     new = np.linspace(-1, 1, 1500)
     together = exact.predict(new)
     assert together.mean.shape == (1500, 1)
@@ -212,10 +216,10 @@ def test_blocks_of_lags_cover_all_pairs_of_rows() -> None:
     # More pairs than one compiled call takes.
     rows = make_rows(9, 200, 1)
     K = oracles.rbf(rows.X[:, None] - rows.X, 1.3, 0.05)
-    exact = ExactPosterior(RBF(1.3, 0.05), NOISE, NO_MEAN, rows.X, rows.y)
+    exact = ExactPosterior(RBF(1.3, 0.05), NOISE, NO_MEAN, Rows(rows.X, rows.y))
     expected = oracles.log_marginal_likelihood(K, rows.y, NOISE)
     assert exact.log_marginal_likelihood == pytest.approx(expected, rel=1e-11)
-    assert_gradient(ExactObjective(RBF(1.3, 0.05), NO_MEAN, rows.X, rows.y))
+    assert_gradient(ExactObjective(RBF(1.3, 0.05), NO_MEAN, Rows(rows.X, rows.y)))
 
 
 # ---------------------------------------------------------------------- gradients
@@ -235,7 +239,7 @@ def assert_gradient(objective: ExactObjective, noise: float = NOISE) -> None:
 def test_value_is_the_likelihood_and_gradient_its_difference(num_dims: int, entry: Entry) -> None:
     rows = make_rows(10, 15, num_dims, 2)
     mean = mean_prior("linear", num_dims)
-    objective = ExactObjective(entry.kernel, mean, rows.X, rows.y)
+    objective = ExactObjective(entry.kernel, mean, Rows(rows.X, rows.y))
     vector = np.append(pack(entry.kernel, objective.slots), np.log(NOISE))
     K = dense(entry, "linear", rows.X, rows.X)
     expected = oracles.log_marginal_likelihood(K, rows.y, NOISE)
@@ -251,9 +255,7 @@ def test_gradient_for_every_kind_of_weights(weights: str, repeats: bool, noise: 
     objective = ExactObjective(
         Matern32(1.3, [0.5]),
         mean_prior("constant", 1),
-        rows.X,
-        rows.y,
-        rows.weights,
+        Rows(rows.X, rows.y, rows.weights),
         repeats=repeats,
     )
     assert_gradient(objective, noise)
@@ -262,7 +264,7 @@ def test_gradient_for_every_kind_of_weights(weights: str, repeats: bool, noise: 
 def test_value_follows_the_vector_and_fixed_parameters_stay() -> None:
     rows = make_rows(12, 15, 1)
     kernel: Kernel = Matern32(1.3, [0.5]).fix("variance")
-    objective = ExactObjective(kernel, NO_MEAN, rows.X, rows.y)
+    objective = ExactObjective(kernel, NO_MEAN, Rows(rows.X, rows.y))
     vector = np.array([np.log(0.3), np.log(0.7)])
     moved = objective.kernel_at(vector)
     np.testing.assert_allclose(moved.parameters()["lengthscale"], 0.3)
@@ -289,7 +291,7 @@ def test_information_is_the_average_one(kernel: Kernel, num_dims: int, repeats: 
     X, y = rng.standard_normal((25, num_dims)), rng.standard_normal((25, 2))
     weights = rng.uniform(1.0, 2.0, 25)
     mean = MeanPrior(0.5)
-    objective = ExactObjective(kernel, mean, X, y, weights, repeats=repeats)
+    objective = ExactObjective(kernel, mean, Rows(X, y, weights), repeats=repeats)
     vector = np.append(pack(kernel, objective.slots), np.log(NOISE))
     found = objective.evaluate(vector)
     value, gradient = objective.value_and_gradient(vector)
@@ -326,7 +328,7 @@ def test_bend_is_how_the_covariance_bends(kernel: Kernel, repeats: bool) -> None
     rng = np.random.default_rng(0)
     X, y = rng.standard_normal((25, 3)), rng.standard_normal((25, 2))
     weights = rng.uniform(1.0, 2.0, 25)
-    objective = ExactObjective(kernel, MeanPrior(0.5), X, y, weights, repeats=repeats)
+    objective = ExactObjective(kernel, MeanPrior(0.5), Rows(X, y, weights), repeats=repeats)
     vector = np.append(pack(kernel, objective.slots), np.log(NOISE))
     found = objective.evaluate(vector)
     assert found.bend is not None
@@ -350,7 +352,7 @@ def test_bend_is_how_the_covariance_bends(kernel: Kernel, repeats: bool) -> None
 def test_kernels_of_many_parts_have_no_bend() -> None:
     rows = make_rows(16, 12, 2)
     for kernel in (RBF(1.0, 1.0) + RBF() + Matern32(), Matern(1.2), Rotated(RBF(1.0, [1.0, 2.0]))):
-        objective = ExactObjective(kernel, NO_MEAN, rows.X, rows.y)
+        objective = ExactObjective(kernel, NO_MEAN, Rows(rows.X, rows.y))
         vector = np.append(pack(kernel, objective.slots), 0.0)
         assert objective.evaluate(vector).bend is None
 
@@ -361,15 +363,30 @@ def test_nothing_depends_on_what_is_kept_in_memory(monkeypatch: pytest.MonkeyPat
     evaluations = []
     for bytes_kept in (2**28, 0):
         monkeypatch.setattr(exact_module, "_KEPT", bytes_kept)
-        objective = ExactObjective(RBF(1.0, [1.0, 1.0]), NO_MEAN, rows.X, rows.y)
+        objective = ExactObjective(RBF(1.0, [1.0, 1.0]), NO_MEAN, Rows(rows.X, rows.y))
         evaluations.append(objective.evaluate(vector))
     for one, other in zip(*(found[:3] for found in evaluations)):
         np.testing.assert_allclose(one, other, rtol=1e-12)
 
 
+def test_derivatives_follow_from_what_a_value_has_factorised() -> None:
+    rows = make_rows(17, 30, 2, 2, "real")
+    vector = np.log([1.3, 0.5, 0.7, 0.2])
+    fresh, known = (
+        ExactObjective(RBF(1.0, [1.0, 1.0]), NO_MEAN, Rows(rows.X, rows.y, rows.weights))
+        for _ in range(2)
+    )
+    value = known.value(vector)
+    assert known.solution_at(vector) is not None
+    found, expected = known.evaluate(vector), fresh.evaluate(vector)
+    assert found.value == value
+    np.testing.assert_allclose(found.gradient, expected.gradient, rtol=1e-12)
+    np.testing.assert_allclose(found.information, expected.information, rtol=1e-12)
+
+
 def test_posterior_takes_what_the_objective_has_solved() -> None:
     rows = make_rows(14, 30, 1, 1, "real")
-    data = (mean_prior("linear", 1), rows.X, rows.y, rows.weights)
+    data = mean_prior("linear", 1), Rows(rows.X, rows.y, rows.weights)
     objective = ExactObjective(RBF(1.0, [1.0]), *data)
     vector = np.log([1.3, 0.5, 0.2])
     assert objective.solution_at(vector) is None
@@ -394,7 +411,7 @@ def test_posterior_takes_what_the_objective_has_solved() -> None:
 def test_noise_may_be_tiny_where_the_kernel_matrix_is_singular() -> None:
     # Two equal rows: K has no Cholesky factor, K + σ²I has.
     X = np.array([[0.0], [0.0], [1.0]])
-    exact = ExactPosterior(RBF(1.0, 1.0), 1e-10, NO_MEAN, X, np.array([1.0, 1.0, 0.0]))
+    exact = ExactPosterior(RBF(1.0, 1.0), 1e-10, NO_MEAN, Rows(X, np.array([1.0, 1.0, 0.0])))
     predicted = exact.predict(X)
     np.testing.assert_allclose(predicted.mean[:, 0], [1.0, 1.0, 0.0], atol=1e-8)
     assert np.all(predicted.variance >= 0)
@@ -404,14 +421,14 @@ def test_noise_may_be_tiny_where_the_kernel_matrix_is_singular() -> None:
 def test_noise_below_double_precision_is_refused() -> None:
     X = np.linspace(0, 1, 50)
     with pytest.raises(PrecisionError, match="noise variance is too small"):
-        ExactPosterior(RBF(1.0, 1.0), 1e-18, NO_MEAN, X, X)
+        ExactPosterior(RBF(1.0, 1.0), 1e-18, NO_MEAN, Rows(X, X))
 
 
 def test_lengths_must_agree() -> None:
     with pytest.raises(InputError, match="got 5, 4 and 5"):
-        ExactPosterior(RBF(), 0.1, NO_MEAN, np.zeros((5, 1)), np.zeros(4))
+        ExactPosterior(RBF(), 0.1, NO_MEAN, Rows(np.zeros((5, 1)), np.zeros(4)))
 
 
 def test_kernel_must_fit_the_columns() -> None:
     with pytest.raises(KernelError, match="2 lengthscales but acts on 1"):
-        ExactPosterior(RBF(1.0, [1.0, 2.0]), 0.1, NO_MEAN, np.zeros((5, 1)), np.zeros(5))
+        ExactPosterior(RBF(1.0, [1.0, 2.0]), 0.1, NO_MEAN, Rows(np.zeros((5, 1)), np.zeros(5)))

@@ -308,7 +308,7 @@ def test_the_variance_field_honours_its_stated_error(num_dims, extent, kernel, n
     draws = draw_modes(model, 32, np.random.default_rng(0))
     field = VarianceField.estimate(model, draws)
     at = np.random.default_rng(1).uniform(0, 1, (400, num_dims))
-    exact = ExactPosterior(kernel, noise, MeanPrior(), X, y).predict(at).variance
+    exact = ExactPosterior(kernel, noise, MeanPrior(), Rows(X, y)).predict(at).variance
     error = (field.at(at) + model.unresolved) / exact - 1
     assert np.sqrt(np.mean(error**2)) < max(2 * field.relative_error, 0.05)
     series = centred_from_half(draws.modes * model.system.amplitudes, model.system.grid.extent)

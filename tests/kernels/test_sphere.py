@@ -11,9 +11,10 @@ from orthogp.inference.parameters import learned_slots, pack
 from orthogp.kernels import RBF, Matern, Matern32, QuasiPeriodic, RationalQuadratic, Sum
 from orthogp.kernels.base import EARTH_RADIUS
 from orthogp.kernels.sphere import Embedding
-from orthogp.neighbours.covariance import SetKernel
+from orthogp.neighbours.conditionals import SetKernel
 from orthogp.neighbours.nearest import metric_lengths, widths_of
 from orthogp.precision import in_double
+from orthogp.rows import Rows
 
 POLES = np.array([[0.0, 90.0], [123.0, 90.0], [0.0, -90.0], [180.0, 0.0], [-180.0, 0.0]])
 NO_MEAN = MeanPrior(0.0, 0.0, np.zeros(1), np.ones(1))
@@ -136,7 +137,7 @@ def test_gradients_of_both_engines_are_finite_differences(rng, kernel):
     X = np.column_stack([points(rng, 12), rng.uniform(0, 100, 12)])
     embedding = Embedding.of(kernel, 3)
     rows, inner = embedding.rows(X), embedding.kernel(kernel)
-    objective = ExactObjective(inner, NO_MEAN, rows, rng.standard_normal(12))
+    objective = ExactObjective(inner, NO_MEAN, Rows(rows, rng.standard_normal(12)))
     vector = np.append(pack(inner, objective.slots), np.log(0.1))
     step = 1e-6 * np.eye(len(vector))
     expected = [(objective.value(vector + e) - objective.value(vector - e)) / 2e-6 for e in step]

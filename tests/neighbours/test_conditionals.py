@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from orthogp.exact.row_pairs import MergedRows
 from orthogp.features.inducing import covariance_matrix
 from orthogp.inference.parameters import learned_slots, pack, unpack
 from orthogp.kernels import (
@@ -17,8 +18,7 @@ from orthogp.kernels import (
     RationalQuadratic,
     Rotated,
 )
-from orthogp.neighbours.conditionals import Sets, solve, terms
-from orthogp.neighbours.covariance import SetKernel
+from orthogp.neighbours.conditionals import SetKernel, Sets, solve, terms
 
 KERNELS = {
     "rbf": RBF(1.3, [0.5, 0.7, 2.0]),
@@ -45,7 +45,8 @@ def rows(seed: int = 0, n: int = 50, m: int = 6) -> tuple[Sets, NDArray[np.float
     neighbours, own = drawn[:, :m], drawn[:, m]
     neighbours[3, 4:] = -1
     neighbours[7] = -1
-    return Sets.gather(X, y, noise, own, neighbours), noise
+    merged = MergedRows(X, y, 1 / noise, surplus=0.0, square=0.0, constant=0.0)
+    return Sets.gather(merged, np.column_stack([neighbours, own])), noise
 
 
 def dense_covariance(kernel: Kernel, X: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -6,8 +6,8 @@ from numpy.typing import NDArray
 
 from orthogp import GPRegressor
 from orthogp.errors import InputError
-from orthogp.exact.merged_rows import merge_rows
 from orthogp.exact.process import ExactPosterior
+from orthogp.exact.row_pairs import merge_rows
 from orthogp.features import MeanPrior
 from orthogp.inference.parameters import learned_slots
 from orthogp.kernels import RBF, Matern32, Matern52
@@ -15,6 +15,7 @@ from orthogp.learning.problem import FitSettings, Start
 from orthogp.neighbours.conditionals import terms
 from orthogp.neighbours.fitting import NeighbourFitter
 from orthogp.neighbours.posterior import NeighbourPosterior
+from orthogp.rows import Rows
 
 MEANS = {
     "none": MeanPrior(),
@@ -37,7 +38,7 @@ def everything(n: int, mean: MeanPrior, **kwargs) -> tuple[NeighbourFitter, Exac
     rows = merge_rows(X, y, None, repeats=True)
     fitter = NeighbourFitter(rows, mean, FitSettings(learn=False), **kwargs)
     fitter._counts = (n - 1,) * 3
-    return fitter, ExactPosterior(KERNEL, NOISE, mean, X, y)
+    return fitter, ExactPosterior(KERNEL, NOISE, mean, Rows(X, y))
 
 
 @pytest.mark.parametrize("mean", MEANS.values(), ids=MEANS)
@@ -83,11 +84,11 @@ def test_sampled_terms_estimate_the_mean_term_without_bias() -> None:
     rows = merge_rows(X, y, None, repeats=True)
     fitter = NeighbourFitter(rows, MeanPrior(), FitSettings())
     kernel = KERNEL.fix()
-    every = fitter.sets(kernel, np.arange(600), 10, None)
+    every = fitter.sets(kernel, np.arange(600), 10)
     truth = np.mean(terms(kernel, NOISE, every, 1).values)
     estimates = []
     for _ in range(200):
-        sets = fitter.sets(kernel, fitter._positions(50), 10, None)
+        sets = fitter.sets(kernel, fitter._positions(50), 10)
         estimates.append(np.mean(terms(kernel, NOISE, sets, 1).values))
     error = np.std(estimates) / np.sqrt(len(estimates))
     # Four standard errors: a false alarm in 16,000.
@@ -102,7 +103,7 @@ def test_standard_errors_are_honest() -> None:
     kernel = Matern32(1.0, 1.0)
     # In twelve pieces that know nothing of each other.
     exact = [
-        ExactPosterior(kernel, 1e-6, MeanPrior(), X[:1], np.zeros((1, 1))).covariance(part)
+        ExactPosterior(kernel, 1e-6, MeanPrior(), Rows(X[:1], np.zeros((1, 1)))).covariance(part)
         for part in np.split(X, 12)
     ]
     y = np.concatenate(
@@ -116,14 +117,12 @@ def test_standard_errors_are_honest() -> None:
     found, errors = [], []
     for seed in range(12):
         fitter = NeighbourFitter(rows, MeanPrior(), FitSettings(), seed=seed)
-        slots = learned_slots(kernel)
-        stage = fitter._stage(kernel, slots, None, 800, 16)
-        lower, upper = fitter._limits(kernel, slots)
+        limits = fitter._limits(kernel, learned_slots(kernel))
         x = np.append(np.zeros(2), np.log(0.09))
-        stage = fitter._stage_at(stage, x)
-        best = fitter._search(stage, x, lower, upper, tolerance=1e-3, most=50)
+        stage = fitter._stage(kernel, 800, 16).at(x)
+        best = fitter._search(stage, x, limits, tolerance=1e-3, most=50)
         found.append(best.x)
-        errors.append(fitter._errors(stage, best.x, lower, upper)[0])
+        errors.append(fitter._errors(stage, best.x, limits)[0])
     ratio = np.std(found, axis=0, ddof=1) / np.mean(errors, axis=0)
     # χ with 11 degrees of freedom: all three between these with probability 0.998.
     assert np.all((ratio > 0.35) & (ratio < 1.9))

@@ -14,6 +14,7 @@ from orthogp.paper import figure1, figure2, figure3
 from orthogp.paper.closed_form import Approximation
 from orthogp.paper.figure3 import INPUTS, draw_data
 from orthogp.paper.hyperparameters import Schedule, train
+from orthogp.rows import Rows
 from orthogp.stochastic import StochasticModel
 from tests import oracles
 from tests.paper.images import assert_drawn
@@ -203,7 +204,7 @@ def test_exact_likelihood_of_figure3_is_a_maximum() -> None:
 
     def likelihood(values: list[float]) -> float:
         kernel = figure3.KERNEL.with_parameters(variance=values[0], lengthscale=values[1])
-        posterior = ExactPosterior(kernel, values[2], MeanPrior(), x[:, None], y)
+        posterior = ExactPosterior(kernel, values[2], MeanPrior(), Rows(x[:, None], y))
         return posterior.log_marginal_likelihood
 
     best = float(row["log_marginal_likelihood"])

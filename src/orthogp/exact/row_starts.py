@@ -15,21 +15,34 @@ from orthogp.kernels.sphere import Sphere
 from orthogp.learning.problem import Start
 from orthogp.learning.starts import NOISE_SHARES, with_variance
 
-# Lengthscales in standard deviations of their columns, for a kernel of one column; with more of
-# them rows are farther apart.
-_NEAR, _FAR = (0.07, 0.2, 0.6, 2.0), 20.0
-# Those that are tried with each column alone, of so many columns at most; shares of noise then.
-_ALONE, _MOST_ALONE = 0.5, 10
+Array = NDArray[np.float64]
+
+# Lengthscales in standard deviations of their columns, for a kernel of one column: rows are farther
+# apart in more columns.
+_NEAR = (0.07, 0.2, 0.6, 2.0)
+# The lengthscale of columns that do not matter, in the same units.
+_FAR = 20.0
+# The lengthscale of a column that matters alone.
+_ALONE = 0.5
+# The most columns of which each is tried alone.
+_MOST_ALONE = 10
+# The number of noise shares that less promising lengthscales are tried with.
 _FEW_SHARES = 2
-# Shapes that kernels of more than lengthscales are tried with, one after the other.
+# The shapes α of rational quadratic kernels, one after the other.
 _ALPHAS = (0.5, 2.0)
+# The smoothnesses ν of Matérn kernels.
 _SMOOTHNESSES = (1.5, 0.6, 3.0)
+# The angles of rotated kernels.
 _TURNS = (0.0, np.pi / 4, np.pi / 2, 3 * np.pi / 4)
-# Rows that relevance and periods are read off, and frequencies that are looked at.
-_MOST_ROWS, _FREQUENCIES, _PEAKS = 2000, 4000, 3
-# A period must be seen so many times.
+# The most rows that relevance and periods are estimated from.
+_MOST_ROWS = 2000
+# The most frequencies of a periodogram.
+_FREQUENCIES = 4000
+# The number of peaks of a periodogram that are tried.
+_PEAKS = 3
+# The fewest periods that the rows must span.
 _LEAST_PERIODS = 2
-# Starts of their own shapes, apart from those around a user's values.
+# The number of the first shape, apart from those around a user's values.
 _FIRST_SHAPE = 1000
 
 
@@ -84,19 +97,19 @@ class _Plan(NamedTuple):
     number : int
         Which of the other shapes it takes.
     tilt : float
-        Of several primitives each is so many times as long as the one before.
+        The ratio of each primitive's lengthscales to those of the primitive before.
     few : bool
         Whether a few shares of noise will do.
     """
 
-    lengths: NDArray[np.float64]
+    lengths: Array
     number: int
     tilt: float = 1.0
     period: float | None = None
     few: bool = False
 
 
-def _plans(kernel: Kernel, X: NDArray[np.float64], targets: NDArray[np.float64]) -> Iterator[_Plan]:
+def _plans(kernel: Kernel, X: Array, targets: Array) -> Iterator[_Plan]:
     """Yield different lengthscales, and what goes with them."""
     spread = X.std(axis=0)
     spread = np.where(spread > 0, spread, 1.0)
@@ -148,7 +161,7 @@ def _shaped(kernel: Kernel, plan: _Plan) -> Kernel:
     )
 
 
-def fitted_lengths(lengths: NDArray[np.float64], primitive: Kernel) -> NDArray[np.float64]:
+def fitted_lengths(lengths: Array, primitive: Kernel) -> Array:
     """Return lengthscales, one for each column, in the shape that a primitive has them."""
     shape = primitive.parameters()["lengthscale"].shape
     if isinstance(primitive, Sphere):
@@ -170,11 +183,10 @@ def _free(primitive: Kernel) -> set[str]:
     return set(primitive.parameters()) - set(primitive.fixed)
 
 
-def _relevance(X: NDArray[np.float64], targets: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return how much of the targets' variance each column tells by itself, (d,).
+def _relevance(X: Array, targets: Array) -> Array:
+    """Return the share of the targets' variance that each column explains by itself, (d,).
 
-    The share that the means of ten groups of neighbouring values explain, beyond what they would of
-    noise.
+    By the means of ten groups of neighbouring values, less what they would explain of noise.
     """
     groups = int(np.clip(len(X) // 10, 2, 10))
     total = np.sum((targets - targets.mean(axis=0)) ** 2)
@@ -189,9 +201,7 @@ def _relevance(X: NDArray[np.float64], targets: NDArray[np.float64]) -> NDArray[
     return np.maximum(relevance - expected, 0.1 * expected)
 
 
-def _periods_of(
-    kernel: Kernel, X: NDArray[np.float64], targets: NDArray[np.float64]
-) -> list[float]:
+def _periods_of(kernel: Kernel, X: Array, targets: Array) -> list[float]:
     """Return periods that a quasi-periodic part of the kernel may start from."""
     columns: set[int] = set()
     for primitive, dims in kernel.primitives():
@@ -201,9 +211,7 @@ def _periods_of(
     return [period for period, _ in sorted(found, key=lambda peak: -peak[1])][:_PEAKS]
 
 
-def strongest_periods(
-    x: NDArray[np.float64], targets: NDArray[np.float64]
-) -> list[tuple[float, float]]:
+def strongest_periods(x: Array, targets: Array) -> list[tuple[float, float]]:
     """Return the periods of the highest peaks of the targets' periodogram, with their power."""
     # Imported where it is used, and few kernels have periods: it takes a while.
     from scipy.signal import lombscargle

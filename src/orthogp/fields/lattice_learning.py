@@ -351,9 +351,7 @@ class CompositeObjective:
         self, kernel: Kernel, mean: MeanPrior, repeats: bool, num_threads: int, windows: list[Rows]
     ) -> None:
         self._num_threads = num_threads
-        self._parts = [
-            ExactObjective(kernel, mean, w.X, w.y, w.weights, repeats=repeats) for w in windows
-        ]
+        self._parts = [ExactObjective(kernel, mean, w, repeats=repeats) for w in windows]
         self.slots = self._parts[0].slots
         self.kernel_at = self._parts[0].kernel_at
         self.num_windows = len(windows)

@@ -2,7 +2,8 @@
 
 Where hyperparameters start, how features are placed and how far parameters may go depends on what
 there is: sums on a lattice (`SumFamilyFitter`), whose lattice features cost little and give the
-hyperparameters to start from, or the rows alone.
+hyperparameters to start from, or the rows alone
+(`exact/fitting.py`).
 """
 
 from __future__ import annotations

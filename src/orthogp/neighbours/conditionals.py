@@ -1,4 +1,4 @@
-r"""The distribution of one row given others, for many rows at once.
+r"""Conditionals: the distribution of one row given others, for many rows at once.
 
 Row i has the covariance A (m+1, m+1) with its m neighbours, itself last, noise included. With
 
@@ -15,27 +15,46 @@ Two solutions with K and no inverse. Given the rows before it, r is N(0, v), so 
     information = Σ_i (∂v/∂θ)(∂v/∂θ)ᵀ/(2v²) + (∂r/∂θ)(∂r/∂θ)ᵀ/v
 
 is the expected curvature, never negative. Several targets share b and v, and their ℓ_i add.
+
+A primitive that is a function of s = Σ_d (τ_d/ℓ_d)² (`Radial`) takes the squares of a set from
+products of matrices: with z = x/ℓ, W = G∘∂k/∂s and G any symmetric weights,
+
+    s_ij = |z_i|² + |z_j|² − 2 z_iᵀz_j
+    Σ_ij G_ij ∂k(s_ij)/∂log ℓ_d = −4 Σ_i (z_id² Σ_j W_ij − z_id (Wz)_id)
+
+The sets are centred on one of their rows: what cancels in s is then as small as the set. What is
+compiled, and what takes the lags themselves, is as for all pairs of rows (`PairKernel`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import get_lapack_funcs
 
+from orthogp.exact.pair_kernels import Covariances, PairKernel
+from orthogp.exact.profiles import circle_squares
+from orthogp.exact.row_pairs import MergedRows
+from orthogp.inference.parameters import overflows, pack
 from orthogp.inference.threads import in_threads, one_thread
 from orthogp.kernels import Kernel
-from orthogp.neighbours.covariance import SetKernel, sets_per_call
+from orthogp.statistics.nufft import chunks
 
 Array = NDArray[np.float64]
 
 posv, gesv = get_lapack_funcs(("posv", "gesv"), dtype=np.float64)
 potrf, trtrs = get_lapack_funcs(("potrf", "trtrs"), dtype=np.float64)
 
-# From this size on, calls of LAPACK one by one cost little beside their work.
+# The size of matrices from which calls of LAPACK one by one cost little beside their work.
 _LARGE = 64
+# The number of entries of covariance matrices in a compiled call: one shape for all sizes of sets,
+# and arrays that stay in a core's cache.
+_ENTRIES = 2**17
+# The smallest shape that is compiled for.
+_FEWEST_ENTRIES = 2**12
 
 
 class Sets(NamedTuple):
@@ -67,21 +86,13 @@ class Sets(NamedTuple):
         return Sets(self.X[chosen], self.y[chosen], self.noise[chosen], there)
 
     @classmethod
-    def gather(
-        cls,
-        X: Array,
-        y: Array,
-        noise: Array,
-        rows: NDArray[np.int64],
-        neighbours: NDArray[np.int64],
-    ) -> Sets:
-        """Return the sets of some rows, given their neighbours (n, m), −1 where there is none."""
-        whole = np.concatenate([neighbours, rows[:, None]], axis=1)
-        there = whole >= 0
+    def gather(cls, rows: MergedRows, chosen: NDArray[np.int64]) -> Sets:
+        """Return the sets of rows with the numbers (n, m+1), −1 where there is no neighbour."""
+        X, there = rows.X[chosen], chosen >= 0
         return cls(
-            X[whole] - X[rows][:, None, :],
-            np.where(there[:, :, None], y[whole], 0.0),
-            noise[whole],
+            X - X[:, -1:],
+            np.where(there[:, :, None], rows.y[chosen], 0.0),
+            1 / rows.weights[chosen],
             None if there.all() else there,
         )
 
@@ -100,7 +111,10 @@ class Terms(NamedTuple):
 def terms(kernel: Kernel, noise_variance: float, sets: Sets, num_threads: int) -> Terms:
     """Return ℓ_i and their derivatives in the logarithms of the learned parameters."""
     within = SetKernel(kernel, sets.X.shape[2])
-    found = _mapped(lambda part: _terms(within, noise_variance, part), sets, num_threads)
+    with one_thread():
+        found = in_threads(
+            lambda part: _terms(within, noise_variance, sets.part(part)), _slices(sets), num_threads
+        )
     values, gradients, informations = zip(*found, strict=True)
     return Terms(np.concatenate(values), np.concatenate(gradients), np.sum(informations, axis=0))
 
@@ -135,31 +149,21 @@ def _terms(kernel: SetKernel, noise_variance: float, sets: Sets) -> Terms:
     return Terms(values, gradients, information)
 
 
-class Innovations(NamedTuple):
-    """What is new in each row given its neighbours.
-
-    `values` (n, q) are bᵀ of some columns, `variance` (n,) is v.
-    """
-
-    values: Array
-    variance: Array
-
-
 def innovations(
     kernel: Kernel, noise_variance: float, sets: Sets, columns: Array, num_threads: int
-) -> Innovations:
-    """Return bᵀ of further columns (n, m+1, q), and v."""
+) -> tuple[Array, Array]:
+    """Return what is new in each row: bᵀ of further columns (n, m+1, q), and v (n,)."""
     within = SetKernel(kernel, sets.X.shape[2])
 
-    def one(part: Sets, own: Array) -> Innovations:
-        A = _with_noise(within.values(part.X), noise_variance, part)
+    def one(part: slice) -> tuple[Array, Array]:
+        some = sets.part(part)
+        A = _with_noise(within.values(some.X), noise_variance, some)
         b, v = _weights(A, solve(A[:, :-1, :-1], A[:, :-1, -1:])[:, :, 0])
-        return Innovations(np.einsum("ci,ciq->cq", b, own), v)
+        return np.einsum("ci,ciq->cq", b, columns[part]), v
 
-    pieces = _slices(sets)
     with one_thread():
-        found = in_threads(lambda s: one(sets.part(s), columns[s]), pieces, num_threads)
-    return Innovations(*(np.concatenate(column) for column in zip(*found, strict=True)))
+        values, variances = zip(*in_threads(one, _slices(sets), num_threads), strict=True)
+    return np.concatenate(values), np.concatenate(variances)
 
 
 def solve(K: Array, right: Array) -> Array:
@@ -227,10 +231,114 @@ def _with_noise(A: Array, noise_variance: float, sets: Sets) -> Array:
 
 
 def _slices(sets: Sets) -> list[slice]:
-    size = sets_per_call(sets.X.shape[1])
-    return [slice(start, start + size) for start in range(0, len(sets), size)]
+    return list(chunks(len(sets), max(1, _ENTRIES // sets.X.shape[1] ** 2)))
 
 
-def _mapped(function, sets: Sets, num_threads: int) -> list:
-    with one_thread():
-        return in_threads(lambda s: function(sets.part(s)), _slices(sets), num_threads)
+# ---------------------------------------------------------------------- covariances
+
+
+class SetCovariances(NamedTuple):
+    """Covariance matrices (c, m, m) of c sets of m rows.
+
+    `pull(G)` gives Σ_ij G_ij ∂K_ij/∂log θ for each set, (c, p), G being symmetric.
+    """
+
+    values: Array
+    pull: Callable[[Array], Array]
+
+
+class SetKernel:
+    """A kernel within sets of rows of d columns; see the module's docstring.
+
+    Parameters
+    ----------
+    kernel : Kernel
+    num_dims : int
+    """
+
+    def __init__(self, kernel: Kernel, num_dims: int) -> None:
+        self.kernel = kernel
+        self._pairs = PairKernel(kernel, num_dims)
+        self._function = self._pairs.at(pack(kernel, self._pairs.slots))
+        self._inverse = np.sqrt(self._function.W)
+
+    def values(self, X: Array) -> Array:
+        """Return the covariance matrices of sets of rows X (c, m, d), (c, m, m)."""
+        return self.cross(X, X)
+
+    def cross(self, A: Array, B: Array) -> Array:
+        """Return the covariances between the rows of A (c, g, d) and of B (c, m, d), (c, g, m)."""
+        squares, lags, _ = self._between(A, B)
+        return self._function.values(squares, lags).reshape(len(A), A.shape[1], B.shape[1])
+
+    def values_and_pull(self, X: Array) -> SetCovariances:
+        """Return the covariance matrices of sets of rows X (c, m, d), with their derivatives.
+
+        A kernel that overflows is a `KernelError`.
+        """
+        squares, lags, scaled = self._between(X, X)
+        found = self._evaluate(squares, lags)
+        if not np.isfinite(found.values).all():
+            raise overflows(self.kernel)
+        shape = (*X.shape[:2], X.shape[1])
+        by_parameter = found.by_parameter.reshape(-1, *shape)
+        by_square = found.by_square.reshape(-1, *shape)
+        num_parameters = sum(slot.size for slot in self._pairs.slots)
+
+        def pull(G: Array) -> Array:
+            pulled = np.empty((len(X), num_parameters))
+            for place, own in zip(self._pairs.others, by_parameter, strict=True):
+                pulled[:, place] = np.einsum("cij,cij->c", G, own)
+            for stretched in self._pairs.stretched:
+                W, z = G * by_square[stretched.row], scaled[stretched.row]
+                along = z * (z * W.sum(axis=2)[:, :, None] - W @ z)
+                pulled[:, stretched.span] = stretched.gathered(-4 * along.sum(axis=1).T).T
+            if not np.isfinite(pulled).all() and np.isfinite(G).all():
+                raise overflows(self.kernel)
+            return pulled
+
+        return SetCovariances(found.values.reshape(shape), pull)
+
+    def _between(self, A: Array, B: Array) -> tuple[Array, Array | None, dict[int, Array]]:
+        """Return squares (k, n) and lags (d, n) of all entries, and z of each radial primitive."""
+        scaled: dict[int, Array] = {}
+        squares = np.empty((len(self._pairs.numbers), len(A), A.shape[1], B.shape[1]))
+        for own, square in zip(self._pairs.numbers, squares, strict=True):
+            a, b = (rows[:, :, own.columns] for rows in (A, B))
+            if own.row is None:
+                square[:] = circle_squares((a - b.transpose(0, 2, 1)) ** 2, own.period)
+            else:
+                inverse = self._inverse[own.row, own.columns]
+                scaled[own.row] = z = a * inverse
+                _squares_between(z, z if A is B else b * inverse, square)
+        lags = None
+        if self._pairs.needs_lags:
+            lags = np.moveaxis(A[:, :, None, :] - B[:, None, :, :], 3, 0).reshape(A.shape[2], -1)
+        return squares.reshape(len(squares), np.prod(squares.shape[1:])), lags, scaled
+
+    def _evaluate(self, squares: Array, lags: Array | None) -> Covariances:
+        """Return k and its derivatives at all entries."""
+        count = squares.shape[1]
+        pieces = []
+        for part in chunks(count, _ENTRIES):
+            length = part.stop - part.start
+            # Up to powers of two: few shapes to compile.
+            size = max(_FEWEST_ENTRIES, 1 << (length - 1).bit_length())
+            own = None if lags is None else lags[:, part]
+            found = self._function.evaluate(squares[:, part], own, size, derivatives=True)
+            pieces.append([values[..., :length] for values in found])
+        if len(pieces) == 1:
+            return Covariances(*pieces[0])
+        return Covariances(*(np.concatenate(p, axis=-1) for p in zip(*pieces, strict=True)))
+
+
+def _squares_between(a: Array, b: Array, out: Array) -> None:
+    """Write the squares of the distances between rows of a (c, g, d) and of b (c, m, d)."""
+    # One product: (a, |a|², 1)·(−2b, 1, |b|²).
+    norms = [np.einsum("cmd,cmd->cm", rows, rows)[:, :, None] for rows in (a, b)]
+    left = np.concatenate([a, norms[0], np.ones_like(norms[0])], axis=2)
+    right = np.concatenate([-2 * b, np.ones_like(norms[1]), norms[1]], axis=2)
+    np.matmul(left, right.transpose(0, 2, 1), out=out)
+    np.maximum(out, 0.0, out=out)
+    if a is b:
+        np.einsum("cii->ci", out)[:] = 0.0

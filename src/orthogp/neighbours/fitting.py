@@ -14,47 +14,74 @@ is what a sample loses compared with all terms; B grows until the loss is small.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from orthogp.exact.merged_rows import MergedRows
+from orthogp.exact.row_pairs import MergedRows
+from orthogp.exact.row_starts import fitted_lengths
 from orthogp.features.lattice import MeanPrior
 from orthogp.inference.bounds import Bound, Certificate
-from orthogp.inference.parameters import Slot, learned_slots, pack, unpack
-from orthogp.kernels import Kernel
+from orthogp.inference.parameters import (
+    Slot,
+    learned_slots,
+    pack,
+    unpack,
+    with_lengthscale_per_column,
+)
+from orthogp.kernels import Kernel, RationalQuadratic
 from orthogp.kernels.stationary import Radial
 from orthogp.learning.ascent import Ascent, Evaluation, ascend
 from orthogp.learning.limits import per_lengthscale
 from orthogp.learning.optimise import curvature_at
 from orthogp.learning.problem import Fit, FitSettings, Progress, Start
-from orthogp.neighbours.conditionals import Sets, innovations, terms
-from orthogp.neighbours.nearest import NearestRows, OrderedRows, metric_lengths, widths_of
+from orthogp.learning.starts import with_variance
+from orthogp.neighbours.conditionals import Sets, Terms, innovations, terms
+from orthogp.neighbours.nearest import OrderedRows, metric_lengths, widths_of
 from orthogp.neighbours.posterior import NeighbourPosterior, Trend
 
 Array = NDArray[np.float64]
+Indices = NDArray[np.int64]
 
-# Neighbours in learning's stages, by whether there are up to three columns or more.
+# The numbers of neighbours in learning's stages, by whether there are up to three columns or more.
 _NEIGHBOURS = {True: (10, 16, 30), False: (10, 20, 40)}
-# Terms that starts are compared on, and the fewest of the later stages.
+# The number of terms in the first two stages, and the fewest in the last.
 _TERMS = (200, 800, 2000)
-# Terms for each parameter in the last stage: a loss of half a thousandth of a nat per row.
+# The number of terms for each parameter in the last stage: a loss of 5e-4 nats per row.
 _TERMS_PER_PARAMETER = 300
-# The loss in nats per row above which the sample grows, and the most terms.
-_LOSS, _MOST_TERMS = 1e-3, 20_000
-# Rows at the head of the order that the mean function is learned from.
+# The loss in nats per row above which the sample grows.
+_LOSS = 1e-3
+# The most terms of a sample.
+_MOST_TERMS = 20_000
+# The largest number of rows of which all terms are taken.
+_ALL_TERMS = 6000
+# The number of terms that give the curvature for standard errors.
+_CURVATURE_TERMS = 800
+# The number of rows at the head of the order that the mean function is learned from.
 _TREND_ROWS = 4000
-# Neighbours of predictions that are tried, the nats per row that the usual number is worth, and the
-# left-out rows that are looked at.
-_PREDICTED, _USUAL = (32, 64, 128, 256), 64
-_SAME, _CHECKED = 0.003, 500
-# Terms that give the curvature for standard errors; data of up to so many rows have all terms.
-_CURVATURE_TERMS, _ALL_TERMS = 800, 6000
-# The metric is that of the kernel; neighbours are found anew if it has changed by this factor.
+# The numbers of neighbours that are tried for predictions.
+_PREDICTED = (32, 64, 128, 256)
+# The number of neighbours that predictions usually take.
+_USUAL = 64
+# The nats per row that the usual number of neighbours must be worth.
+_SAME = 0.003
+# The number of left-out rows that decide on the number of neighbours.
+_CHECKED = 500
+# The change of the kernel's metric, as a factor, at which neighbours are found anew.
 _MOVED = 1.15
-# Limits relative to variances of one: noise, amplitudes, and other parameters.
+# The rank of the neighbour whose distance is the unit of short lengthscales to start from.
+_NEIGHBOUR = 10
+# Short lengthscales to start from, in distances to that neighbour.
+_SHORT = (1.0, 6.0)
+# Long lengthscales to start from, in standard deviations of the columns.
+_LONG = (0.5, 3.0)
+# The shares of the variance that are noise to start from.
+_SHARES = (0.5, 0.05, 1e-3)
+# The limits of the noise variance, for targets of variance one.
 _NOISE_LIMITS = (1e-13, 1e3)
+# The limits of other parameters.
 _LIMITS = {
     "variance": (1e-6, 1e5),
     "weights": (1e-6, 1e5),
@@ -90,9 +117,6 @@ class NeighbourFitter:
     num_threads : int
     seed : int
         Of the order of the rows and the sample of terms.
-    ordered : bool
-        Whether row i is given its nearest rows among those before it in the order, or among all
-        others (leave-one-out conditionals, which are no likelihood).
     """
 
     def __init__(
@@ -102,26 +126,58 @@ class NeighbourFitter:
         settings: FitSettings,
         num_threads: int = 1,
         seed: int = 0,
-        *,
-        ordered: bool = True,
     ) -> None:
         self._rows = rows
         self._mean = mean
         self._settings = settings
         self._threads = num_threads
         self._rng = np.random.default_rng(seed)
-        order = self._rng.permutation(len(rows.X))
-        self._X, self._y = rows.X[order], rows.y[order]
+        self._order = self._rng.permutation(len(rows.X))
+        self._X = rows.X[self._order]
         self._width = widths_of(self._X)
-        self._noise = 1 / rows.weights[order]
-        self._columns = mean.features(self._X)
-        self._ordered = ordered
         self._lengths: Array | None = None
-        self._found: OrderedRows | NearestRows | None = None
-        self._head: _Head | None = None
+        self._found: OrderedRows | None = None
+        self._head: tuple[Array, Indices] | None = None
         self._progress = Progress()
         few = rows.X.shape[1] <= 3
         self._counts = tuple(min(m, max(len(self._X) - 1, 1)) for m in _NEIGHBOURS[few])
+
+    def starts(self, kernel: Kernel) -> list[Start]:
+        """Return starts for a kernel whose values are not known, with targets of variance one."""
+        num_dims, distances = self._X.shape[1], self._distances[:, -1]
+        near = float(np.median(distances[distances > 0])) if np.any(distances > 0) else 1.0
+        template = with_lengthscale_per_column(kernel, num_dims)
+        lengths = sorted({*(f * near for f in _SHORT), *(f * np.sqrt(num_dims) for f in _LONG)})
+        starts = []
+        for shape, length in enumerate(lengths):
+            shaped = template.with_primitives(
+                primitive.with_parameters(
+                    lengthscale=fitted_lengths(
+                        (length * self._sd)[list(range(num_dims) if dims is None else dims)],
+                        primitive,
+                    )
+                )
+                if "lengthscale" in set(primitive.parameters()) - set(primitive.fixed)
+                else primitive
+                for primitive, dims in template.primitives()
+            )
+            if isinstance(shaped, RationalQuadratic):
+                shaped = shaped.with_parameters(alpha=np.asarray(2.0))
+            starts += [Start(with_variance(shaped, 1.0), share, shape) for share in _SHARES]
+        return starts
+
+    @cached_property
+    def _sd(self) -> Array:
+        """The standard deviation of each column, one where it is zero, (d,)."""
+        sd = self._rows.X.std(axis=0)
+        return np.where(sd > 0, sd, 1.0)
+
+    @cached_property
+    def _distances(self) -> Array:
+        """Distances of some rows to the nearest ones, in standard deviations, themselves first."""
+        X = self._rows.X
+        few = X[:: max(1, len(X) // 300)] / self._sd
+        return self._near(self._sd).first(len(X)).query(few, _NEIGHBOUR + 1)[0]
 
     # ------------------------------------------------------------------ learning
 
@@ -133,15 +189,13 @@ class NeighbourFitter:
             self._progress.done()
 
     def _fit(self, starts: list[Start]) -> Fit:
-        best, errors, converged, evaluations, num_terms = starts[0], np.empty(0), True, 0, 0
+        learned = _Learned(starts[0], np.empty(0), converged=True, num_evaluations=0)
         if self._settings.learn:
             learned = self.learn(starts)
-            best, errors, converged = learned.start, learned.standard_errors, learned.converged
-            evaluations, num_terms = learned.num_evaluations, learned.num_terms
         self._progress.say("predicting rows that are left out")
+        best = learned.start
         value = self._log_likelihood(best)
-        posterior = self.posterior(best)
-        posterior, check = self._checked(posterior)
+        posterior, check = self._checked(self.posterior(best))
         bound = Bound(data_fit=value, complexity=0.0, trace=0.0)
         return Fit(
             kernel=best.kernel,
@@ -150,93 +204,76 @@ class NeighbourFitter:
             tightened=bound,
             upper=Bound(np.nan, 0.0, 0.0),
             certificate=Certificate(value, np.nan, 0.0),
-            status=self._status(converged, check, num_terms),
-            converged=converged,
-            num_evaluations=evaluations,
+            status=self._status(learned.converged, check),
+            converged=learned.converged,
+            num_evaluations=learned.num_evaluations,
             rows=len(self._X) + self._rows.surplus,
             posterior=lambda domain, num_threads: posterior,
             num_features=posterior.num_rows,
             check=check,
-            standard_errors=errors,
+            standard_errors=learned.standard_errors,
         )
 
     def learn(self, starts: list[Start]) -> _Learned:
         """Return the hyperparameters with the largest sum of sampled conditionals."""
         kernel = starts[0].kernel
         slots = learned_slots(kernel)
-        lower, upper = self._limits(kernel, slots)
+        limits = self._limits(kernel, slots)
         vectors = [
-            np.append(pack(start.kernel, slots), np.log(start.noise_variance)).clip(lower, upper)
+            np.append(pack(start.kernel, slots), np.log(start.noise_variance)).clip(*limits)
             for start in starts
         ]
-        evaluations = 0
-        summits: list[tuple[float, Array]] = []
-        first = self._stage(kernel, slots, None, _TERMS[0], self._counts[0])
+        first = self._stage(kernel, _TERMS[0], self._counts[0])
         scored = sorted(
-            ((self._stage_at(first, vector)(vector)[0], i) for i, vector in enumerate(vectors)),
-            reverse=True,
+            ((first.at(vector)(vector)[0], i) for i, vector in enumerate(vectors)), reverse=True
         )
-        evaluations += len(vectors)
-        tried = self._distinct([vectors[i] for _, i in scored])
+        evaluations = len(vectors)
+        tried = _distinct([vectors[i] for _, i in scored])
+        summits: list[Ascent] = []
         for number, vector in enumerate(tried, start=1):
             self._progress.say(f"learning from neighbours: start {number} of {len(tried)}")
-            stage = self._stage_at(first, vector)
-            found = self._search(stage, vector, lower, upper, tolerance=0.5, most=25)
-            evaluations += found.num_evaluations
-            summits.append((found.at.value, found.x))
-        summits.sort(key=lambda item: -item[0])
+            summits.append(self._search(first.at(vector), vector, limits, tolerance=0.5, most=25))
+        summits.sort(key=lambda summit: -summit.at.value)
         # The best two basins on more terms.
-        second = []
-        for value, x in summits[:2]:
-            if value < summits[0][0] - 40:
-                continue
-            stage = self._stage(kernel, slots, x, _TERMS[1], self._counts[1])
-            found = self._search(stage, x, lower, upper, tolerance=0.2, most=30)
-            evaluations += found.num_evaluations
-            second.append((found.at.value / stage.num_terms, found.x))
-        x = max(second, key=lambda item: item[0])[1]
+        second: list[tuple[float, Ascent]] = []
+        for summit in summits[:2]:
+            if summit.at.value >= summits[0].at.value - 40:
+                stage = self._stage(kernel, _TERMS[1], self._counts[1]).at(summit.x)
+                found = self._search(stage, summit.x, limits, tolerance=0.2, most=30)
+                second.append((found.at.value / stage.num_terms, found))
+        evaluations += sum(found.num_evaluations for found in summits)
+        evaluations += sum(found.num_evaluations for _, found in second)
+        x = max(second, key=lambda item: item[0])[1].x
         count = max(_TERMS[2], _TERMS_PER_PARAMETER * len(x))
         while True:
             count = min(count, len(self._X))
             if len(self._X) <= max(count / 0.4, _ALL_TERMS):
                 count = len(self._X)
             self._progress.say(f"learning from neighbours: {count:,} of {len(self._X):,} rows")
-            stage = self._stage(kernel, slots, None, count, self._counts[2])
+            stage = self._stage(kernel, count, self._counts[2])
             rounds = 3
             while True:
                 # The same terms, with neighbours anew as long as the metric moves.
-                stage = self._stage_at(stage, x)
-                found = self._search(stage, x, lower, upper, tolerance=0.1, most=30)
+                stage = stage.at(x)
+                found = self._search(stage, x, limits, tolerance=0.1, most=30)
                 evaluations += found.num_evaluations
                 before, x = x, found.x
                 rounds -= 1
                 near = np.max(np.abs(x - before)[:-1], initial=0.0) < 0.15
                 if near or rounds == 0 or self._settings.late():
                     break
-            errors, loss = self._errors(stage, x, lower, upper)
+            errors, loss = self._errors(stage, x, limits)
             if loss < _LOSS or count >= min(len(self._X), _MOST_TERMS) or self._settings.late():
                 break
             count = min(int(1.3 * count * loss / _LOSS) + 1, _MOST_TERMS, 4 * count)
-        return _Learned(
-            Start(unpack(kernel, slots, x[:-1]), float(np.exp(x[-1]))),
-            errors,
-            found.converged,
-            evaluations,
-            stage.num_terms,
-        )
+        best = Start(unpack(kernel, slots, x[:-1]), float(np.exp(x[-1])))
+        return _Learned(best, errors, found.converged, evaluations)
 
-    def _stage(
-        self, kernel: Kernel, slots: tuple[Slot, ...], vector: Array | None, count: int, m: int
-    ) -> _Stage:
-        """Return the objective of so many terms, with neighbours in the kernel's metric."""
-        positions = self._positions(count)
-        stage = _Stage(self, kernel, slots, positions, m)
-        return stage if vector is None else self._stage_at(stage, vector)
+    def _stage(self, kernel: Kernel, count: int, m: int) -> _Stage:
+        """Return the objective of `count` terms, without neighbours as yet."""
+        return _Stage(self, kernel, learned_slots(kernel), self._positions(count), m)
 
-    def _stage_at(self, stage: _Stage, vector: Array) -> _Stage:
-        return stage.near(unpack(stage.kernel, stage.slots, vector[:-1]), np.exp(vector[-1]))
-
-    def _positions(self, count: int) -> NDArray[np.int64]:
+    def _positions(self, count: int) -> Indices:
         """Return positions drawn evenly over the order, all of them if there are no more."""
         total = len(self._X)
         if count >= total:
@@ -246,24 +283,14 @@ class NeighbourFitter:
             (edges[:-1] + self._rng.random(count) * np.diff(edges)), total - 1
         ).astype(np.int64)
 
-    def _distinct(self, vectors: list[Array], most: int = 4) -> list[Array]:
-        chosen: list[Array] = []
-        for vector in vectors:
-            if all(np.max(np.abs(vector - other)) > 0.7 for other in chosen):
-                chosen.append(vector)
-            if len(chosen) == most:
-                break
-        return chosen
-
     def _search(
-        self, stage: _Stage, x: Array, lower: Array, upper: Array, tolerance: float, most: int
+        self, stage: _Stage, x: Array, limits: tuple[Array, Array], *, tolerance: float, most: int
     ) -> Ascent:
         """Return the maximum near x, by steps with the expected information."""
         found = ascend(
             stage.evaluate,
             x,
-            lower,
-            upper,
+            *limits,
             tolerance=tolerance,
             max_evaluations=most,
             out_of_time=self._settings.late,
@@ -271,9 +298,9 @@ class NeighbourFitter:
         assert found is not None
         return found
 
-    def _errors(self, stage: _Stage, x: Array, lower: Array, upper: Array) -> tuple[Array, float]:
+    def _errors(self, stage: _Stage, x: Array, limits: tuple[Array, Array]) -> tuple[Array, float]:
         """Return standard errors of the parameters, and what the sample loses per row."""
-        gradients = stage.gradients(x)
+        (lower, upper), gradients = limits, stage.terms(x).gradients
         free = (x > lower + 1e-3) & (x < upper - 1e-3)
         errors = np.zeros(len(x))
         if not free.any():
@@ -281,7 +308,7 @@ class NeighbourFitter:
         # The curvature is needed to some percent only: some of the terms give it.
         some = stage.thinned(_CURVATURE_TERMS)
         ratio = len(gradients) / some.num_terms
-        H = ratio * curvature_at(some, x, some(x)[1], lower, upper)[np.ix_(free, free)]
+        H = ratio * curvature_at(some, x, some(x)[1], *limits)[np.ix_(free, free)]
         scores = gradients[:, free] - gradients[:, free].mean(axis=0)
         square = scores.T @ scores
         inverse = np.linalg.inv(H)
@@ -293,18 +320,17 @@ class NeighbourFitter:
 
     def _limits(self, kernel: Kernel, slots: tuple[Slot, ...]) -> tuple[Array, Array]:
         """Return limits of the log parameters: wide, lengthscales by the rows' spacing."""
-        X = self._X
-        width = np.ptp(X, axis=0)
-        width = np.where(width > 0, width, 1.0)
-        short = 1e-2 * self._spacing / np.sqrt(X.shape[1])
+        nearest = self._distances[:, min(1, self._distances.shape[1] - 1)]
+        spacing = float(np.median(nearest[nearest > 0])) if np.any(nearest > 0) else 1.0
+        shortest = 1e-2 * spacing * self._sd / np.sqrt(self._X.shape[1])
         primitives = list(kernel.primitives())
         lower, upper = [], []
         values = np.split(pack(kernel, slots), np.cumsum([slot.size for slot in slots])[:-1])
         for slot, logs in zip(slots, values, strict=True) if slots else ():
             if slot.name == "lengthscale":
                 primitive, dims = primitives[slot.primitive]
-                own = width if dims is None else width[list(dims)]
-                low, high = np.log(own * short), np.log(own * 1e3)
+                columns = list(range(len(shortest)) if dims is None else dims)
+                low, high = np.log(shortest[columns]), np.log(1e3 * self._width[columns])
                 if isinstance(primitive, Radial):
                     low, high = (np.ravel(e) for e in per_lengthscale(primitive, low, high))
                 elif slot.size == 1:
@@ -321,58 +347,45 @@ class NeighbourFitter:
         upper.append(np.log([_NOISE_LIMITS[1]]))
         return np.concatenate(lower), np.concatenate(upper)
 
-    @property
-    def _spacing(self) -> float:
-        """The median distance to the nearest row, in widths of the data."""
-        if not hasattr(self, "_spacing_found"):
-            scaled = self._X / self._width
-            few = scaled[:: max(1, len(scaled) // 500)]
-            distances = NearestRows(scaled, self._threads).query(few, 2)[0]
-            positive = distances[:, -1][distances[:, -1] > 0]
-            self._spacing_found = float(np.median(positive)) if len(positive) else 1.0
-        return self._spacing_found
-
     # ------------------------------------------------------------------ neighbours and the mean
 
-    def neighbours(self, kernel: Kernel, positions: NDArray[np.int64], m: int) -> NDArray[np.int64]:
-        """Return the rows that some rows are conditioned on, in the kernel's metric."""
-        lengths = metric_lengths(kernel, self._width)
+    def _near(self, lengths: Array) -> OrderedRows:
+        """Return what finds nearest rows, with distances in units of these lengths or similar."""
         if self._lengths is None or self._found is None or _moved(self._lengths, lengths):
-            scaled = self._X / lengths
             self._lengths = lengths
-            self._found = (
-                OrderedRows(scaled, self._threads)
-                if self._ordered
-                else NearestRows(scaled, self._threads)
-            )
-        if isinstance(self._found, OrderedRows):
-            return self._found.query(positions, m)
-        assert isinstance(self._found, NearestRows)
-        found = self._found.query(self._found.X[positions], m + 1)[1]
-        own = found == positions[:, None]
-        # A row is its own nearest, or else the farthest found goes.
-        own[:, -1] |= ~own.any(axis=1)
-        return found[~own].reshape(len(positions), -1)
+            self._found = OrderedRows(self._X / lengths, self._threads)
+        return self._found
+
+    def _gather(self, positions: Indices, neighbours: Indices) -> tuple[Sets, Array]:
+        """Return rows with their neighbours, and the mean function's columns (n, m+1, q)."""
+        whole = np.concatenate([neighbours, positions[:, None]], axis=1)
+        there = whole >= 0
+        columns = self._mean.features(self._X[whole.reshape(-1)])
+        columns = columns.reshape(*whole.shape, columns.shape[1])
+        sets = Sets.gather(self._rows, np.where(there, self._order[whole], -1))
+        return sets, np.where(there[:, :, None], columns, 0.0)
 
     def sets(
-        self, kernel: Kernel, positions: NDArray[np.int64], m: int, trend: Array | None
+        self, kernel: Kernel, positions: Indices, m: int, coefficients: Array | None = None
     ) -> Sets:
         """Return rows with their neighbours, their targets less the mean function."""
-        y = self._y if trend is None else self._y - self._columns @ trend
-        found = self.neighbours(kernel, positions, m)
-        return Sets.gather(self._X, y, self._noise, positions, found)
+        found = self._near(metric_lengths(kernel, self._width)).query(positions, m)
+        sets, columns = self._gather(positions, found)
+        trend = 0.0 if coefficients is None else columns @ coefficients
+        return Sets(sets.X, sets.y - trend, sets.noise, sets.there)
 
     def trend(self, kernel: Kernel, noise_variance: float, m: int | None = None) -> Trend:
         """Return the mean function's coefficients by generalised least squares."""
-        q, p = self._columns.shape[1], self._y.shape[1]
+        p, q = self._rows.y.shape[1], self._mean.features(self._X[:1]).shape[1]
         if q == 0:
             return Trend(np.zeros((0, p)), np.zeros((0, 0)), self._mean)
         head = np.arange(min(len(self._X), _TREND_ROWS))
-        m = self._counts[-1] if m is None else m
-        neighbours = self._head_neighbours(kernel, head, min(m, max(len(head) - 1, 1)))
-        sets = Sets.gather(self._X, self._y, self._noise, head, neighbours)
-        whole = np.concatenate([neighbours, head[:, None]], axis=1)
-        columns = np.where((whole >= 0)[:, :, None], self._columns[whole], 0.0)
+        m = min(self._counts[-1] if m is None else m, max(len(head) - 1, 1))
+        lengths, known = metric_lengths(kernel, self._width), self._head
+        if known is None or known[1].shape[1] != m or _moved(known[0], lengths):
+            found = OrderedRows(self._X[head] / lengths, self._threads)
+            self._head = known = lengths, found.query(head, m)
+        sets, columns = self._gather(head, known[1])
         both = np.concatenate([columns, sets.y], axis=2)
         new, variance = innovations(kernel, noise_variance, sets, both, self._threads)
         weighted = new[:, :q] / variance[:, None]
@@ -380,29 +393,12 @@ class NeighbourFitter:
         covariance = np.asarray(np.linalg.inv(precision), dtype=np.float64)
         return Trend(covariance @ (weighted.T @ new[:, q:]), covariance, self._mean)
 
-    def _head_neighbours(
-        self, kernel: Kernel, head: NDArray[np.int64], m: int
-    ) -> NDArray[np.int64]:
-        """Return the rows before them that the first rows are conditioned on."""
-        lengths, known = metric_lengths(kernel, self._width), self._head
-        if known is None or known.neighbours.shape[1] != m or _moved(known.lengths, lengths):
-            found = OrderedRows(self._X[head] / lengths, self._threads)
-            self._head = known = _Head(lengths, found.query(head, m))
-        return known.neighbours
-
     # ------------------------------------------------------------------ what a fit gives
 
     def posterior(self, start: Start) -> NeighbourPosterior:
         """Return the posterior of some hyperparameters."""
-        trend = self.trend(start.kernel, start.noise_variance)
-        return NeighbourPosterior(
-            start.kernel,
-            start.noise_variance,
-            self._rows,
-            trend,
-            _PREDICTED[1],
-            self._threads,
-        )
+        model = start.kernel, start.noise_variance
+        return NeighbourPosterior(*model, self._rows, self.trend(*model), _USUAL, self._threads)
 
     def _log_likelihood(self, start: Start) -> float:
         """Return an estimate of log p(y) from a sample of terms."""
@@ -414,7 +410,7 @@ class NeighbourFitter:
         mean_part = 0.0
         if len(trend.covariance):
             # The mean function integrated out: Laplace's formula is exact for Gaussians.
-            p = self._y.shape[1]
+            p = self._rows.y.shape[1]
             mean_part = 0.5 * (
                 p * np.linalg.slogdet(trend.covariance)[1] - np.sum(trend.coefficients**2)
             )
@@ -458,7 +454,7 @@ class NeighbourFitter:
         sd_change = np.sqrt(np.mean((np.sqrt(found[enough].variance) / sd - 1) ** 2))
         return posterior.with_neighbours(enough), Check(float(mean_change), float(sd_change))
 
-    def _status(self, converged: bool, check: Check, num_terms: int) -> str:
+    def _status(self, converged: bool, check: Check) -> str:
         parts = [
             f"Twice as many neighbours would move means by {check.mean_change:.2g} posterior sd "
             f"and sds by {100 * check.sd_change:.2g} % (root mean square)."
@@ -468,13 +464,6 @@ class NeighbourFitter:
         elif not converged:
             parts.append("Learning stopped before it settled.")
         return " ".join(parts)
-
-
-class _Head(NamedTuple):
-    """Neighbours (n, m) of the first rows, and the lengths in which they are near."""
-
-    lengths: Array
-    neighbours: NDArray[np.int64]
 
 
 def _moved(known: Array, lengths: Array) -> bool:
@@ -491,7 +480,15 @@ class _Learned(NamedTuple):
     standard_errors: Array
     converged: bool
     num_evaluations: int
-    num_terms: int
+
+
+def _distinct(vectors: list[Array], most: int = 4) -> list[Array]:
+    """Return the first vectors that differ from each other."""
+    chosen: list[Array] = []
+    for vector in vectors:
+        if all(np.max(np.abs(vector - other)) > 0.7 for other in chosen):
+            chosen.append(vector)
+    return chosen[:most]
 
 
 @dataclass(frozen=True)
@@ -501,7 +498,7 @@ class _Stage:
     fitter: NeighbourFitter
     kernel: Kernel
     slots: tuple[Slot, ...]
-    positions: NDArray[np.int64]
+    positions: Indices
     num_neighbours: int
     sets: Sets | None = None
 
@@ -510,8 +507,9 @@ class _Stage:
         """The number of terms."""
         return len(self.positions)
 
-    def near(self, kernel: Kernel, noise_variance: float) -> _Stage:
-        """Return the stage with neighbours in a kernel's metric, and its mean function."""
+    def at(self, vector: Array) -> _Stage:
+        """Return the stage with neighbours and mean function for some hyperparameters."""
+        kernel, noise_variance = self._model(vector)
         trend = self.fitter.trend(kernel, noise_variance, m=self.num_neighbours)
         sets = self.fitter.sets(kernel, self.positions, self.num_neighbours, trend.coefficients)
         return replace(self, sets=sets)
@@ -523,7 +521,7 @@ class _Stage:
 
     def evaluate(self, vector: Array) -> Evaluation:
         """Return the sum, its gradient and its expected information."""
-        values, gradients, information = self._terms(vector)
+        values, gradients, information = self.terms(vector)
         beside, slope = self.fitter._rows.beside(float(np.exp(vector[-1])))
         share = self.num_terms / len(self.fitter._X)
         gradient = gradients.sum(axis=0)
@@ -539,11 +537,10 @@ class _Stage:
         chosen = np.linspace(0, self.num_terms - 1, size).astype(np.int64)
         return replace(self, positions=self.positions[chosen], sets=self.sets.part(chosen))
 
-    def gradients(self, vector: Array) -> Array:
-        """Return the gradient of each term, (n, p)."""
-        return self._terms(vector)[1]
-
-    def _terms(self, vector: Array):
+    def terms(self, vector: Array) -> Terms:
+        """Return the terms, their gradients, and their information."""
         assert self.sets is not None
-        kernel = unpack(self.kernel, self.slots, vector[:-1])
-        return terms(kernel, float(np.exp(vector[-1])), self.sets, self.fitter._threads)
+        return terms(*self._model(vector), self.sets, self.fitter._threads)
+
+    def _model(self, vector: Array) -> tuple[Kernel, float]:
+        return unpack(self.kernel, self.slots, vector[:-1]), float(np.exp(vector[-1]))

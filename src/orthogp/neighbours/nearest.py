@@ -22,8 +22,16 @@ from orthogp.kernels.stationary import Radial
 if TYPE_CHECKING:
     from sklearn.neighbors import NearestNeighbors
 
-
 Array = NDArray[np.float64]
+Indices = NDArray[np.int64]
+
+# The largest number of columns for which a tree is taken without trying.
+_FEW_COLUMNS = 3
+# The number of queries that the two ways are tried out on.
+_TRIED = 40
+# The number of rows in a leaf of the tree: more make it smaller, and queries for tens of rows no
+# slower.
+_LEAF = 24
 
 
 def widths_of(X: Array) -> Array:
@@ -57,16 +65,6 @@ def metric_lengths(kernel: Kernel, width: Array) -> Array:
     return np.where(np.isfinite(lengths), lengths, 1e6 * width)
 
 
-Indices = NDArray[np.int64]
-
-# Up to so many columns a tree is taken without trying.
-_FEW_COLUMNS = 3
-# Queries that the two ways are tried out on.
-_TRIED = 40
-# Rows in a leaf of the tree: more make it smaller, and queries for tens of rows no slower.
-_LEAF = 24
-
-
 class NearestRows:
     """Finds the rows of X (n, d) nearest to points."""
 
@@ -78,14 +76,6 @@ class NearestRows:
         )
         self._brute: NearestNeighbors | None = None
         self._tried = X.shape[1] <= _FEW_COLUMNS
-
-    def __len__(self) -> int:
-        return len(self._X)
-
-    @property
-    def X(self) -> Array:
-        """The rows."""
-        return self._X
 
     def query(self, points: Array, count: int) -> tuple[Array, Indices]:
         """Return distances and indices of the `count` nearest rows, nearest first, (n, count)."""
@@ -137,28 +127,25 @@ class OrderedRows:
     def query(self, positions: Indices, count: int) -> Indices:
         """Return the nearest `count` earlier rows of some positions, −1 where there are fewer."""
         result = np.full((len(positions), count), -1)
-        for size in self._sizes():
+        size = len(self._X)
+        while size > 0:
             own = np.flatnonzero((positions <= size) & (positions > size // 4))
             if size <= 4 * count:
                 # So early that all that come before are looked at.
                 own = np.flatnonzero(positions <= size)
             if len(own):
                 result[own] = self._query(positions[own], count, size)
-            if size <= 4 * count:
-                break
+            size = 0 if size <= 4 * count else size // 4
         return result
 
-    def _sizes(self) -> list[int]:
-        size, sizes = len(self._X), []
-        while size > 0:
-            sizes.append(size)
-            size //= 4
-        return sizes
-
-    def _query(self, positions: Indices, count: int, size: int) -> Indices:
+    def first(self, size: int) -> NearestRows:
+        """Return what finds the nearest among the first rows."""
         if size not in self._found:
             self._found[size] = NearestRows(self._X[:size], self._threads)
-        rows = self._found[size]
+        return self._found[size]
+
+    def _query(self, positions: Indices, count: int, size: int) -> Indices:
+        rows = self.first(size)
         result = np.full((len(positions), count), -1)
         rest = np.arange(len(positions))
         asked = min(size, 2 * count + 8)

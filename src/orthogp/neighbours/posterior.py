@@ -25,34 +25,38 @@ from scipy.sparse.linalg import spsolve_triangular
 from scipy.spatial import KDTree
 
 from orthogp.errors import InputError
-from orthogp.exact.merged_rows import MergedRows
 from orthogp.exact.process import slope_variance, slopes
+from orthogp.exact.row_pairs import MergedRows
 from orthogp.features.base import as_rows, prior_variance
 from orthogp.features.lattice import MeanPrior
 from orthogp.inference.predictive import Gaussian, PredictivePosterior
 from orthogp.inference.threads import in_threads, one_thread
 from orthogp.kernels import Kernel
-from orthogp.neighbours.conditionals import solve, whiten
-from orthogp.neighbours.covariance import SetKernel
+from orthogp.neighbours.conditionals import SetKernel, solve, whiten
 from orthogp.neighbours.nearest import NearestRows, OrderedRows, metric_lengths, widths_of
+from orthogp.statistics.nufft import chunks
 
 Array = NDArray[np.float64]
 Indices = NDArray[np.int64]
 
 # The smallest variance that double precision resolves, relative to the prior's.
 _ROUNDING = 1e-15
-# Points per block of queries, which bounds memory.
+# The number of points in a block of queries, which bounds memory.
 _BLOCK = 20_000
-# The most points that may share rows, and how many times as many rows they may have as one point.
-_LARGEST_GROUP, _MOST_SHARED = 32, 1.6
-# A sample of groups, and the share of it that must be small enough for the others to be formed.
-_TRIED, _FEW_FIT = 50, 0.1
-# Groups with about as many rows are solved together: numbers of rows are rounded up to these steps.
+# The most points that may share rows.
+_LARGEST_GROUP = 32
+# The most rows that a group of points may look at, in numbers of rows of one point.
+_MOST_SHARED = 1.6
+# The number of groups that are tried before all others of their size are formed.
+_TRIED = 50
+# The share of the tried groups that must have few rows for the others to be formed.
+_FEW_FIT = 0.1
+# The step to which numbers of rows are rounded up: groups of equal numbers are solved together.
 _STEP = 16
-# Entries of covariance matrices per batch: more than a core's cache holds, because threads wait for
-# each other at every call from Python.
+# The number of entries of covariance matrices in a batch: more than a core's cache holds, because
+# threads wait for each other at every call from Python.
 _ENTRIES = 2**19
-# Earlier points that a point is conditioned on when points are drawn jointly.
+# The number of earlier points that a point is conditioned on when points are drawn jointly.
 _EARLIER = 40
 # The most points for which a joint covariance is formed.
 _MOST_JOINT = 5000
@@ -103,14 +107,19 @@ class NeighbourPosterior(PredictivePosterior):
         self._threads = num_threads
         self._within = SetKernel(kernel, rows.X.shape[1])
         self.lengths = metric_lengths(kernel, widths_of(rows.X))
-        # Rows that are near each other lie near each other in memory.
-        order = _in_leaves(rows.X / self.lengths)
-        self._X = rows.X[order]
-        self._noise = self.noise_variance / rows.weights[order]
-        self._mean_columns = trend.prior.features(self._X)
-        self._centred = rows.y[order] - self._mean_columns @ trend.coefficients
-        # All that a prediction needs of a row, to be fetched at once.
-        self._table = np.column_stack([self._X, self._noise, self._centred, self._mean_columns])
+        # All that a prediction needs of a row is fetched at once, and rows that are near each other
+        # lie near each other in memory.
+        columns = trend.prior.features(rows.X)
+        parts = (
+            rows.X,
+            (self.noise_variance / rows.weights)[:, None],
+            rows.y - columns @ trend.coefficients,
+            columns,
+        )
+        self._table = np.concatenate(parts, axis=1)[_in_leaves(rows.X / self.lengths)]
+        edges = np.cumsum([part.shape[1] for part in parts])[:-1]
+        self._X, noise, self._centred, self._mean_columns = np.split(self._table, edges, axis=1)
+        self._noise = noise[:, 0]
         self._nearest = NearestRows(self._X / self.lengths, num_threads)
 
     @property
@@ -172,8 +181,8 @@ class NeighbourPosterior(PredictivePosterior):
         mean = np.empty((len(X), self._centred.shape[1]))
         variance = np.empty(len(X))
         order = _in_leaves(X / self.lengths)
-        for start in range(0, len(X), _BLOCK):
-            part = order[start : start + _BLOCK]
+        for block in chunks(len(X), _BLOCK):
+            part = order[block]
             mean[part], variance[part] = self._predict(X[part], prior)
         return Gaussian(mean, variance)
 
@@ -226,9 +235,8 @@ class NeighbourPosterior(PredictivePosterior):
             # Rounding leaves no less.
             variance[points] = np.maximum(variances, _ROUNDING * own)
 
-        batches = _batches(groups)
         with one_thread():
-            in_threads(work, batches, self._threads)
+            in_threads(work, _batches(groups), self._threads)
         return mean, variance
 
     # ------------------------------------------------------------------ jointly
@@ -300,9 +308,8 @@ class NeighbourPosterior(PredictivePosterior):
             weights[part] = w * there
 
         size = max(1, _ENTRIES // (m + count + 1) ** 2)
-        parts = [slice(start, start + size) for start in range(0, len(points), size)]
         with one_thread():
-            in_threads(work, parts, self._threads)
+            in_threads(work, list(chunks(len(points), size)), self._threads)
         chain = _Chain(
             from_rows=_sparse(weights[:, :m], rows, len(self.rows.X)),
             from_points=_sparse(weights[:, m:], earlier, len(points)),
@@ -413,7 +420,6 @@ def _batches(groups: list[_Groups]) -> list[_Groups]:
         for number in np.unique(rounded):
             own = np.flatnonzero(rounded == number)
             size = max(1, _ENTRIES // int(number) ** 2)
-            for start in range(0, len(own), size):
-                chosen = own[start : start + size]
-                batches.append(_Groups(points[chosen], rows[chosen, :number]))
+            for part in chunks(len(own), size):
+                batches.append(_Groups(points[own[part]], rows[own[part], :number]))
     return batches

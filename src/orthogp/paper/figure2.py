@@ -39,6 +39,7 @@ from orthogp.paper.run import (
     save_figure,
     set_title,
 )
+from orthogp.rows import Rows
 from orthogp.stochastic.bound import StochasticModel
 from orthogp.stochastic.variational import COVARIANCES, Covariance
 
@@ -171,7 +172,7 @@ class _Fits:
         self.num_features = plan.num_features
         self._plan, self._data = plan, data
         self.x = np.linspace(-HALF_WIDTH, HALF_WIDTH, plan.num_shown)
-        posterior = ExactPosterior(KERNEL, NOISE_VARIANCE, MeanPrior(), *data)
+        posterior = ExactPosterior(KERNEL, NOISE_VARIANCE, MeanPrior(), Rows(*data))
         mean, variance = posterior.predict(self.x[:, None])
         self.exact = _Fit(posterior.log_marginal_likelihood, Gaussian(mean[:, 0], variance))
 

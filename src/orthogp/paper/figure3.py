@@ -52,6 +52,7 @@ from orthogp.paper.run import (
     save_figure,
     set_title,
 )
+from orthogp.rows import Rows
 from orthogp.stochastic.bound import StochasticModel
 from orthogp.stochastic.variational import COVARIANCES, Covariance
 
@@ -236,7 +237,7 @@ class Ledgers(NamedTuple):
 
 def learn_exact(data: Data) -> dict[str, Value]:
     """Return the largest log marginal likelihood, and where it is."""
-    objective = ExactObjective(KERNEL, MeanPrior(), data.x[:, None], data.y)
+    objective = ExactObjective(KERNEL, MeanPrior(), Rows(data.x[:, None], data.y))
     start = np.log([float(KERNEL.variance), float(KERNEL.lengthscale), NOISE_VARIANCE])
     found = search(
         objective.value_and_gradient,

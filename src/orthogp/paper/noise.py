@@ -42,6 +42,7 @@ from orthogp.paper.run import (
     set_log_ticks,
     set_title,
 )
+from orthogp.rows import Rows
 from orthogp.stochastic.bound import StochasticModel
 from orthogp.stochastic.frequencies import SAMPLERS, Sampler
 from orthogp.stochastic.training import Batch
@@ -78,7 +79,7 @@ def reproduce(out: Path, plan: Plan, write: Write) -> list[Path]:
         write,
     )
     data = draw_data()
-    limit = ExactPosterior(KERNEL, NOISE_VARIANCE, MeanPrior(), *data).log_marginal_likelihood
+    limit = ExactPosterior(KERNEL, NOISE_VARIANCE, MeanPrior(), Rows(*data)).log_marginal_likelihood
     curves: Curves = {}
     for count in plan.num_features:
         q = collapsed(data, count, best_a(data, count, "dense"), "dense")

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from orthogp.errors import FileError
 from orthogp.exact.fitting import MOST_ROWS
-from orthogp.exact.merged_rows import merge_rows
 from orthogp.exact.process import ExactPosterior
+from orthogp.exact.row_pairs import merge_rows
 from orthogp.features import AdditiveLattice, Features, Lattice, MeanPrior, SeriesFeatures
 from orthogp.fields.model import Model, ModePosterior
 from orthogp.fields.posterior import IterativePosterior
@@ -33,7 +33,7 @@ from orthogp.inference.threads import one_thread
 from orthogp.kernels import Kernel, On, Sum
 from orthogp.learning.sketches import KeptRows, Sketch
 from orthogp.neighbours.posterior import NeighbourPosterior, Trend
-from orthogp.rows import Units
+from orthogp.rows import Rows, Units
 from orthogp.statistics import FourierStatistics, FrequencyLattice
 from orthogp.storage.classes import Complexes, Floats, demand, demand_shape, whole
 from orthogp.storage.codec import RefusedError, register, taken
@@ -364,7 +364,7 @@ class KeptExact(KeptPosterior):
         demand(X.shape[1] == setting.num_dims, f"must have {setting.num_dims} columns", "X")
         _check_mean(self.mean_function, setting)
         own = (self.kernel, self.noise_variance, self.mean_function)
-        return ExactPosterior(*own, X, y, weights, repeats=setting.repeats)
+        return ExactPosterior(*own, Rows(X, y, weights), repeats=setting.repeats)
 
 
 @dataclass(frozen=True)
