@@ -32,8 +32,8 @@ from orthogp.errors import InputError
 from orthogp.inference.definite import lower_factor
 from orthogp.precision import AnyArray
 
-# The least variance of a combination of coefficients, relative to the largest: rounding.
-_LEAST = 1e-15
+#: The least variance of a combination of coefficients, relative to the largest: rounding.
+LEAST = 1e-15
 # The number of times that a natural step which leaves S indefinite is divided by four.
 _MOST_CUTS = 7
 
@@ -112,7 +112,7 @@ class DenseNormal(Normal):
     @classmethod
     def of(cls, mean: NDArray[np.float64], covariance: NDArray[np.float64]) -> Self:
         """Return N(mean, covariance)."""
-        factor = lower_factor(covariance, _LEAST)
+        factor = lower_factor(covariance, LEAST)
         return cls(mean, np.tril(factor, -1) + np.diag(np.log(np.diag(factor))))
 
     def times(self, B: Float[AnyArray, "m t"]) -> Float[AnyArray, "m t"]:
