@@ -13,8 +13,9 @@ from orthogp.features.two_block import TwoBlock
 from orthogp.inference.bounds import titsias_bound
 from orthogp.inference.moments import Moments, moments_from_rows
 from orthogp.kernels import RBF
-from orthogp.paper.closed_form import Approximation, factorised_bound, factorised_posterior
-from orthogp.stochastic.variational import Covariance
+from orthogp.paper.fits import Approximation
+from orthogp.stochastic import StochasticModel
+from orthogp.stochastic.variational import Covariance, factorised_posterior
 from tests import oracles
 from tests.oracles import Array
 from tests.problems import Rows, make_rows
@@ -64,18 +65,19 @@ def test_bound_is_the_maximum_over_factorised_distributions(blocks: list[list[in
     assert -found.fun == pytest.approx(posterior.bound.total, abs=1e-6)
     mean, S = split(found.x)
     np.testing.assert_allclose(posterior.mean[:, 0], mean, atol=1e-3)
-    for block, covariance in zip(posterior.blocks, posterior.covariances):
-        np.testing.assert_allclose(covariance, S[np.ix_(block, block)], atol=1e-3)
+    np.testing.assert_allclose(posterior.covariance, S, atol=1e-3)
 
 
 @pytest.mark.parametrize("num_targets", [1, 3])
 def test_one_block_is_titsias_bound_and_more_are_worse(num_targets: int) -> None:
     _, _, moments = make(6, num_targets)
     full = titsias_bound(moments, NOISE)
-    assert factorised_bound(moments, NOISE, 6).total == pytest.approx(full.total, rel=1e-13)
+    assert factorised_posterior(moments, NOISE, 6).bound.total == pytest.approx(
+        full.total, rel=1e-13
+    )
     # Each partition refines the one before.
     partitions = [6, [4, 2], 2, 1]
-    bounds = [factorised_bound(moments, NOISE, blocks) for blocks in partitions]
+    bounds = [factorised_posterior(moments, NOISE, blocks).bound for blocks in partitions]
     for coarse, fine in pairwise(bounds):
         assert fine.total < coarse.total - 1e-3
         assert fine.data_fit == pytest.approx(full.data_fit)
@@ -85,17 +87,21 @@ def test_one_block_is_titsias_bound_and_more_are_worse(num_targets: int) -> None
 def test_targets_add_up() -> None:
     rows, features, moments = make(6, 3)
     single = [
-        factorised_bound(moments_from_rows(features, KERNEL, rows.X, column), NOISE, 2).total
+        factorised_posterior(
+            moments_from_rows(features, KERNEL, rows.X, column), NOISE, 2
+        ).bound.total
         for column in rows.y.T
     ]
-    assert factorised_bound(moments, NOISE, 2).total == pytest.approx(sum(single), rel=1e-12)
+    assert factorised_posterior(moments, NOISE, 2).bound.total == pytest.approx(
+        sum(single), rel=1e-12
+    )
 
 
 def test_mean_field_variances_are_reciprocal_diagonals() -> None:
     _, _, moments = make()
     posterior = factorised_posterior(moments, NOISE, 1)
-    variances = np.concatenate([np.diag(covariance) for covariance in posterior.covariances])
-    np.testing.assert_allclose(variances, 1 / (1 + np.diag(moments.gram) / NOISE), rtol=1e-12)
+    variances = np.diag(1 / (1 + np.diag(moments.gram) / NOISE))
+    np.testing.assert_allclose(posterior.covariance, variances, rtol=1e-12)
 
 
 def test_mean_is_that_of_the_full_posterior() -> None:
@@ -116,8 +122,10 @@ def test_independent_blocks_lose_nothing() -> None:
     gram[2:, 2:] = 2 * np.eye(3) + 0.5
     moments = Moments(gram, np.ones((5, 1)), np.array([9.0]), 0.3, 20.0, 0.0)
     full = titsias_bound(moments, NOISE).total
-    assert factorised_bound(moments, NOISE, [2, 3]).total == pytest.approx(full, rel=1e-13)
-    assert factorised_bound(moments, NOISE, [3, 2]).total < full - 1e-3
+    assert factorised_posterior(moments, NOISE, [2, 3]).bound.total == pytest.approx(
+        full, rel=1e-13
+    )
+    assert factorised_posterior(moments, NOISE, [3, 2]).bound.total < full - 1e-3
 
 
 def test_two_independent_blocks_stand_between_the_first_and_the_full_posterior() -> None:
@@ -128,7 +136,7 @@ def test_two_independent_blocks_stand_between_the_first_and_the_full_posterior()
     moments = moments_from_rows(TwoBlock(*halves), KERNEL, rows.X, rows.y)
     full = titsias_bound(moments, NOISE).total
     first = titsias_bound(moments_from_rows(halves[0], KERNEL, rows.X, rows.y), NOISE).total
-    both = factorised_bound(moments, NOISE, [4, 4]).total
+    both = factorised_posterior(moments, NOISE, [4, 4]).bound.total
     assert first + 1 < both < full
 
 
@@ -146,7 +154,7 @@ def test_two_independent_blocks_stand_between_the_first_and_the_full_posterior()
 def test_blocks_must_be_a_partition(blocks: object, message: str) -> None:
     _, _, moments = make()
     with pytest.raises(InputError, match=message):
-        factorised_bound(moments, NOISE, blocks)  # type: ignore[arg-type]
+        factorised_posterior(moments, NOISE, blocks)  # type: ignore[arg-type]
 
 
 # ---------------------------------------------------------------------- predictions and bound
@@ -160,7 +168,8 @@ FEATURES = Trig(5, a=4.0, centre=0.0)
 
 
 def best(covariance: Covariance) -> Approximation:
-    return Approximation.collapsed(FEATURES, TRIG_KERNEL, TRIG_NOISE, X, Y, covariance)
+    model = StochasticModel(FEATURES, TRIG_KERNEL, TRIG_NOISE, covariance)
+    return Approximation.collapsed(model, X, Y)
 
 
 def test_best_dense_bound_is_that_of_titsias() -> None:

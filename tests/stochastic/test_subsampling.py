@@ -16,8 +16,8 @@ from orthogp.features.series import MassSeries
 from orthogp.features.trig import Trig
 from orthogp.inference.moments import moments_from_rows
 from orthogp.kernels import RBF, Kernel, Matern32
-from orthogp.paper.closed_form import factorised_posterior
 from orthogp.stochastic.subsampling import Draw, MeanField, SubsampledBound, evaluate_some
+from orthogp.stochastic.variational import factorised_posterior
 from tests import oracles
 from tests.oracles import Array
 from tests.problems import make_lattice, make_rows, mean_prior

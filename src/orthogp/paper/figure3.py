@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +26,7 @@ from orthogp.features.inducing import covariance_matrix
 from orthogp.features.trig import Trig
 from orthogp.kernels import RBF
 from orthogp.learning.optimise import search
-from orthogp.paper.hyperparameters import (
+from orthogp.paper.fits import (
     CollapsedObjective,
     Hyperparameters,
     Learned,
@@ -45,19 +45,14 @@ from orthogp.paper.run import (
     Row,
     Value,
     Write,
-    add_legend,
-    figure_style,
-    make_panels,
+    drawn,
     number,
-    save_figure,
-    set_title,
 )
 from orthogp.stochastic.bound import StochasticModel
 from orthogp.stochastic.variational import COVARIANCES, Covariance
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 KERNEL = RBF(variance=0.5, lengthscale=0.5)
 NOISE_VARIANCE = 0.01**2
@@ -126,7 +121,7 @@ def draw_data(name: str, num_rows: int, seed: int) -> Data:
 # ---------------------------------------------------------------------- the experiment
 
 
-class Plan(NamedTuple):
+class Figure3(NamedTuple):
     """How many rows and features there are, and how the stochastic fits train."""
 
     num_rows: int = 1000
@@ -136,40 +131,61 @@ class Plan(NamedTuple):
     stochastic_features: tuple[int, ...] = (11, 21, 31, 41, 51, 61, 71)
     seed: int = 0
 
+    @classmethod
+    def quick(cls) -> Self:
+        """Return smaller settings."""
+        return cls(
+            num_rows=200,
+            num_features=(11, 31),
+            inputs=("Gaussian, sd 3", "bimodal, sd 3"),
+            schedule=Schedule(max_steps=800, learning_rate=5e-2, repeats=100),
+            stochastic_features=(31,),
+        )
 
-FULL = Plan()
-QUICK = Plan(
-    num_rows=200,
-    num_features=(11, 31),
-    inputs=("Gaussian, sd 3", "bimodal, sd 3"),
-    schedule=Schedule(max_steps=800, learning_rate=5e-2, repeats=100),
-    stochastic_features=(31,),
-)
-
-
-def reproduce(out: Path, plan: Plan, write: Write) -> list[Path]:
-    """Return the paths of figure 3 and of its bounds."""
-    ledgers = Ledgers.within(out, write)
-    columns = []
-    for name in plan.inputs:
-        data = draw_data(name, plan.num_rows, plan.seed)
-        task = _Task(data, {"inputs": name, "num_rows": plan.num_rows, "seed": plan.seed})
-        exact = ledgers.exact.run(task.settings, partial(learn_exact, data))
-        limit = number(exact, "log_marginal_likelihood")
-        curves = {
-            family: _sweep(ledgers.collapsed, task, family, plan.num_features, limit)
-            for family in FAMILIES
-        }
-        points: dict[Covariance, list[Row]] = {
-            covariance: [
-                _train(ledgers.stochastic, task, covariance, count, plan.schedule)
-                for count in plan.stochastic_features
-            ]
-            for covariance in COVARIANCES
-        }
-        columns.append(_Column(name, limit, curves, points))
-    figure = _draw(columns, plan.num_rows)
-    return [*ledgers.paths, save_figure(figure, out / "figure3.png")]
+    def reproduce(self, out: Path, write: Write) -> list[Path]:
+        """Return the paths of figure 3 and of its bounds."""
+        known = ["inputs", "num_rows", "seed"]
+        learned, checks = Hyperparameters._fields, ["below_exact", "above_fewer_features"]
+        exact = Ledger(
+            out / "figure3_exact.csv",
+            known,
+            ["log_marginal_likelihood", *learned[:-1], "seconds"],
+            write,
+        )
+        starts = [f"elbo_from_{start}" for start in STARTS]
+        collapsed = Ledger(
+            out / "figure3.csv",
+            [*known, "family", "covariance", "num_features"],
+            ["elbo", *starts, *learned, "at_limit", *checks, "above_diagonal", "seconds"],
+            write,
+        )
+        stochastic = Ledger(
+            out / "figure3_stochastic.csv",
+            [*known, "covariance", "num_features", *Schedule._fields],
+            ["average_elbo", "standard_error", "elbo", "collapsed_elbo", *learned, "seconds"],
+            write,
+        )
+        columns = []
+        for name in self.inputs:
+            data = draw_data(name, self.num_rows, self.seed)
+            task = _Task(data, {"inputs": name, "num_rows": self.num_rows, "seed": self.seed})
+            row = exact.run(task.settings, partial(learn_exact, data))
+            limit = number(row, "log_marginal_likelihood")
+            curves = {
+                family: _sweep(collapsed, task, family, self.num_features, limit)
+                for family in FAMILIES
+            }
+            points: dict[Covariance, list[Row]] = {
+                covariance: [
+                    _train(stochastic, task, covariance, count, self.schedule)
+                    for count in self.stochastic_features
+                ]
+                for covariance in COVARIANCES
+            }
+            columns.append(_Column(name, limit, curves, points))
+        path = out / "figure3.png"
+        _draw(path, columns, self.num_rows)
+        return [collapsed.path, exact.path, stochastic.path, path]
 
 
 class _Task(NamedTuple):
@@ -177,61 +193,6 @@ class _Task(NamedTuple):
 
     data: Data
     settings: dict[str, Value]
-
-
-class Ledgers(NamedTuple):
-    """The files of the experiment."""
-
-    exact: Ledger
-    collapsed: Ledger
-    stochastic: Ledger
-
-    @classmethod
-    def within(cls, out: Path, write: Write) -> Ledgers:
-        """Return the files in a directory."""
-        data = ["inputs", "num_rows", "seed"]
-        learned = ["variance", "lengthscale", "noise_variance", "scale"]
-        return cls(
-            Ledger(
-                out / "figure3_exact.csv",
-                data,
-                ["log_marginal_likelihood", *learned[:-1], "seconds"],
-                write,
-            ),
-            Ledger(
-                out / "figure3.csv",
-                [*data, "family", "covariance", "num_features"],
-                [
-                    "elbo",
-                    *(f"elbo_from_{start}" for start in STARTS),
-                    *learned,
-                    "at_limit",
-                    "below_exact",
-                    "above_fewer_features",
-                    "above_diagonal",
-                    "seconds",
-                ],
-                write,
-            ),
-            Ledger(
-                out / "figure3_stochastic.csv",
-                [*data, "covariance", "num_features", *Schedule._fields],
-                [
-                    "average_elbo",
-                    "standard_error",
-                    "elbo",
-                    "collapsed_elbo",
-                    *learned,
-                    "seconds",
-                ],
-                write,
-            ),
-        )
-
-    @property
-    def paths(self) -> list[Path]:
-        """Where they are."""
-        return [self.collapsed.path, self.exact.path, self.stochastic.path]
 
 
 def learn_exact(data: Data) -> dict[str, Value]:
@@ -316,7 +277,6 @@ def learn_pair(
     ----------
     objectives : pair of CollapsedObjective
         That of a dense S first.
-    x : (n,)
     fewer : pair of Row, or empty
         The results with fewer features.
     limit : float
@@ -394,18 +354,7 @@ def _scan(objective: CollapsedObjective, x: NDArray[np.float64]) -> list[Hyperpa
 
 
 class _Column(NamedTuple):
-    """The results for one distribution of the inputs.
-
-    Attributes
-    ----------
-    title : str
-    limit : float
-        The largest log marginal likelihood.
-    curves : mapping
-        The rows of collapsed bounds by family and covariance.
-    points : mapping
-        The rows of stochastic fits by covariance.
-    """
+    """The largest likelihood for some inputs, the collapsed bounds, and the stochastic fits."""
 
     title: str
     limit: float
@@ -413,18 +362,13 @@ class _Column(NamedTuple):
     points: Mapping[Covariance, Sequence[Row]]
 
 
-def _draw(columns: Sequence[_Column], num_rows: int) -> Figure:
-    """Return bounds over the number of features, one column for each distribution of inputs."""
+def _draw(path: Path, columns: Sequence[_Column], num_rows: int) -> None:
+    """Draw bounds over the number of features, one column for each distribution of inputs."""
     families, limits = list(columns[0].curves), _limits(columns)
-    with figure_style():
-        figure, grid = make_panels(
-            len(families) + 1,
-            len(columns),
-            size=(3.2 * len(columns) + 0.6, 2.7 * (len(families) + 1)),
-            sharex=True,
-            sharey="row",
-        )
-        set_title(figure, f"Dense and diagonal covariances of q(u), N = {num_rows}, RBF kernel")
+    title = f"Dense and diagonal covariances of q(u), N = {num_rows}, RBF kernel"
+    shape = len(families) + 1, len(columns)
+    size = 3.2 * shape[1] + 0.6, 2.7 * shape[0]
+    with drawn(path, shape, size=size, title=title, sharex=True, sharey="row") as grid:
         for axes_column, column in zip(grid.T, columns, strict=True):
             for axes, family in zip(axes_column, families):
                 _draw_bounds(axes, column, family)
@@ -436,8 +380,6 @@ def _draw(columns: Sequence[_Column], num_rows: int) -> Figure:
         for axes in grid[:-1, 0]:
             axes.set(ylabel="ELBO / nats", ylim=limits)
         grid[-1, 0].set_ylabel("dense − diagonal / nats")
-        add_legend(figure)
-    return figure
 
 
 def _limits(columns: Sequence[_Column]) -> tuple[float, float]:
@@ -451,13 +393,8 @@ def _limits(columns: Sequence[_Column]) -> tuple[float, float]:
 
 
 def _draw_bounds(axes: Axes, column: _Column, family: str) -> None:
-    axes.axhline(
-        column.limit,
-        color=BLACK,
-        linestyle="-.",
-        linewidth=1.1,
-        label="exact log marginal likelihood",
-    )
+    label = "exact log marginal likelihood"
+    axes.axhline(column.limit, color=BLACK, linestyle="-.", linewidth=1.1, label=label)
     for covariance in COVARIANCES:
         rows = column.curves[family][covariance]
         axes.plot(

@@ -251,6 +251,7 @@ class StochasticFit(Fit):
         Of q(u).
     """
 
+    features: SpectralFeatures
     mean: NDArray[np.float64]
     covariance: NDArray[np.float64]
     history: list[Progress]

@@ -1,8 +1,12 @@
-r"""Hyperparameters learned by the collapsed bound, or with q(u) by stochastic training.
+r"""Fits of the paper's features: the best q(u), the collapsed bound, stochastic training.
 
-In the collapsed bound q(u) is at its optimum throughout.
+With φ the features and d(x) = k(0) − Σ φ_m(x)² the variance that they leave out, any q(u) gives
 
-With Φ the features of the rows, B = I + ΦᵀΦ/σ² and c = L⁻¹Φᵀy/σ for B = LLᵀ, the bound is
+    mean f(x) = φ(x)ᵀm,      var f(x) = d(x) + φ(x)ᵀ S φ(x)
+    ELBO = Σ_n [−½ log 2πσ² − ((y_n − mean f(x_n))² + var f(x_n))/(2σ²)] − KL(N(m, S)‖N(0, I))
+
+In the collapsed bound q(u) is at its optimum. With Φ the features of the rows, B = I + ΦᵀΦ/σ² and
+c = L⁻¹Φᵀy/σ for B = LLᵀ, it is
 
     −N/2 log 2πσ² − ½ log|B| − (yᵀy − cᵀc)/(2σ²) − (N k(0) − tr ΦᵀΦ)/(2σ²)
 
@@ -13,7 +17,7 @@ paper's own, in their closed form or by quadrature, and no wrapped prior stands 
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import equinox as eqx
 import jax
@@ -22,18 +26,21 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import NDArray
 
+from orthogp.features import SpectralFeatures
+from orthogp.features.base import as_rows
 from orthogp.features.eigenfunction import eigenfunction_terms
 from orthogp.features.hermite import traced_members
 from orthogp.features.placement import gauss_panels
 from orthogp.features.series import safe_sqrt
 from orthogp.features.trig import Trig
-from orthogp.kernels import RBF
+from orthogp.inference.moments import moments_from_rows
+from orthogp.inference.predictive import Gaussian
+from orthogp.kernels import RBF, Kernel
 from orthogp.learning.optimise import search
-from orthogp.paper.closed_form import Approximation
 from orthogp.precision import AnyArray, in_double
 from orthogp.stochastic.bound import StochasticModel, train_stochastic
 from orthogp.stochastic.training import TrainingSettings
-from orthogp.stochastic.variational import Covariance
+from orthogp.stochastic.variational import Covariance, DenseNormal, factorised_posterior
 
 # The smallest variance, lengthscale and noise variance; no sensible value is near.
 _LOWER = (1e-3, 1e-2, 1e-7)
@@ -45,6 +52,47 @@ _LARGEST_A = 12.0
 _NODES_MULTIPLE = 128
 # The largest number of iterations of L-BFGS.
 _MAX_ITERATIONS = 300
+
+
+# ---------------------------------------------------------------------- q(u)
+
+
+class Approximation(NamedTuple):
+    """q(u) = N(m, S) of some features: what stochastic training estimates."""
+
+    features: SpectralFeatures
+    kernel: Kernel
+    noise_variance: float
+    mean: NDArray[np.float64]
+    covariance: NDArray[np.float64]
+
+    @classmethod
+    def collapsed(
+        cls, start: StochasticModel, X: NDArray[np.float64], y: NDArray[np.float64]
+    ) -> Self:
+        """Return the best q(u) of a model, in closed form."""
+        features, kernel = start.features, start.kernel
+        moments = moments_from_rows(features, kernel, X, y)
+        size = features.num_features if start.covariance == "dense" else 1
+        best = factorised_posterior(moments, start.noise_variance, size)
+        return cls(features, kernel, start.noise_variance, best.mean[:, 0], best.covariance)
+
+    def predict(self, X: NDArray[np.float64]) -> Gaussian:
+        """Return mean and variance of f at the rows of X, each (n,)."""
+        X = as_rows(X)
+        Phi = self.features.evaluate(self.kernel, X)
+        left_out = self.features.residual_variance(self.kernel, X)
+        return Gaussian(Phi @ self.mean, left_out + np.sum(Phi @ self.covariance * Phi, axis=1))
+
+    @in_double
+    def elbo(self, X: NDArray[np.float64], y: NDArray[np.float64]) -> float:
+        """Return the evidence lower bound."""
+        mean, variance = self.predict(X)
+        squares = (y - mean) ** 2 + variance
+        data_fit = -0.5 * np.sum(
+            np.log(2 * np.pi * self.noise_variance) + squares / self.noise_variance
+        )
+        return float(data_fit - DenseNormal.of(self.mean, self.covariance).divergence())
 
 
 # ---------------------------------------------------------------------- the collapsed bound
@@ -152,9 +200,9 @@ class TracedTrig(TracedFamily):
         table = self.table * safe_sqrt(scale * densities)
         phases = x[:, None] * omegas
         odd = Trig(self.num_features).is_odd(np.arange(self.num_features))
-        parts = [jnp.cos(phases) @ table[~odd].T, jnp.sin(phases) @ table[odd].T]
-        order = np.concatenate([np.flatnonzero(~odd), np.flatnonzero(odd)])
-        return jnp.concatenate(parts, axis=1)[:, np.argsort(order)]
+        Phi = jnp.empty((len(x), self.num_features))
+        Phi = Phi.at[:, ~odd].set(jnp.cos(phases) @ table[~odd].T)
+        return Phi.at[:, odd].set(jnp.sin(phases) @ table[odd].T)
 
     @property
     def scale_limits(self) -> tuple[float, float]:
@@ -174,16 +222,7 @@ def traced_family(name: str, num_features: int, x: NDArray[np.float64]) -> Trace
 
 
 class Learned(NamedTuple):
-    """Where a search ended.
-
-    Attributes
-    ----------
-    hyperparameters : Hyperparameters
-    value : float
-        The bound there.
-    at_limit : bool
-        Whether a parameter pressed against its limit.
-    """
+    """Where a search ended, the bound there, and whether a parameter pressed against its limit."""
 
     hyperparameters: Hyperparameters
     value: float
@@ -191,16 +230,7 @@ class Learned(NamedTuple):
 
 
 class CollapsedObjective:
-    """The bound as a function of the logarithms of `Hyperparameters`.
-
-    Parameters
-    ----------
-    family : TracedFamily
-    covariance : {"dense", "diagonal"}
-        What S may be.
-    x, y : (n,)
-        The rows.
-    """
+    """The bound as a function of the logarithms of `Hyperparameters`, for rows x (n,), y (n,)."""
 
     def __init__(
         self,
@@ -299,32 +329,17 @@ def train(
 ) -> tuple[Approximation, float, float]:
     """Return what Adam ends with, the average of estimates of its bound, and their standard error.
 
-    Parameters
-    ----------
-    X, y
-        The rows.
-    model : StochasticModel
-        Where training begins, and what is learned.
-    schedule : Schedule
+    The model is where training begins.
     """
     settings = TrainingSettings(
-        batch_size=None,
         num_samples=schedule.num_samples,
-        sampler="stratified",
         max_steps=schedule.max_steps,
         learning_rate=schedule.learning_rate,
         stop_early=False,
-        seed=0,
     )
     fit = train_stochastic(X, y, model, settings)
     average, error = fit.average_elbo(
         X, y, num_samples=schedule.num_samples, repeats=schedule.repeats, seed=1
     )
-    q = Approximation(
-        fit.features,
-        fit.kernel,
-        float(fit.noise_variance),
-        np.asarray(fit.mean),
-        np.asarray(fit.covariance),
-    )
-    return q, float(average), float(error)
+    q = Approximation(fit.features, fit.kernel, fit.noise_variance, fit.mean, fit.covariance)
+    return q, average, error
