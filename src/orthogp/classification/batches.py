@@ -11,7 +11,7 @@ from orthogp.classification.sites import LabelledRows
 from orthogp.errors import InputError
 from orthogp.features import resolve_features
 from orthogp.features.spectral import SpectralFeatures
-from orthogp.inference.family_posterior import FamilyPosterior
+from orthogp.inference.predictive import PredictivePosterior
 from orthogp.kernels import Kernel
 from orthogp.learning.problem import FitSettings
 from orthogp.rows import Domain
@@ -59,7 +59,7 @@ class BatchFit:
         """The features, with the band learned."""
         return self.fit.features
 
-    def posterior(self, domain: Domain, num_threads: int) -> FamilyPosterior:
+    def posterior(self, domain: Domain, num_threads: int) -> PredictivePosterior:
         """Return the posterior of the latent function."""
         return self.fit.posterior(domain, num_threads)
 

@@ -37,8 +37,8 @@ from orthogp.features.trig import Trig
 from orthogp.inference.moments import moments_from_rows
 from orthogp.inference.predictive import Gaussian
 from orthogp.kernels import Kernel, Matern32, Matern52
-from orthogp.paper.fits import Approximation, Schedule, train
-from orthogp.paper.run import BLUE, VERMILLION, Ledger, Row, Value, Write, drawn, number
+from orthogp.paper.fits import Approximation, Schedule, draw_targets, train
+from orthogp.paper.run import BLUE, VERMILLION, Ledger, Row, Value, Write, column, drawn, number
 from orthogp.stochastic.bound import StochasticModel
 from orthogp.stochastic.variational import COVARIANCES, Covariance, factorised_posterior
 
@@ -220,9 +220,7 @@ def draw_data(seed: int = 1) -> Data:
     """Return the rows of the experiment."""
     rng = np.random.default_rng(seed)
     X = np.sort(rng.uniform(-HALF_WIDTH, HALF_WIDTH, NUM_ROWS))[:, None]
-    K = np.asarray(covariance_matrix(KERNEL, X, X))
-    f = np.linalg.cholesky(K + 1e-10 * np.eye(NUM_ROWS)) @ rng.standard_normal(NUM_ROWS)
-    return Data(X, f + np.sqrt(NOISE_VARIANCE) * rng.standard_normal(NUM_ROWS))
+    return Data(X, draw_targets(KERNEL, NOISE_VARIANCE, X, rng))
 
 
 def collapsed(data: Data, num_features: int, a: float, covariance: Covariance) -> Approximation:
@@ -305,8 +303,7 @@ class _Fits:
 
         elbo = number(self._bounds.run(settings, bounds), "elbo")
         rows = self._curves.run_together([{**settings, "x": x} for x in self._x.tolist()], curve)
-        values = (np.array([number(row, name) for row in rows]) for name in ("mean", "variance"))
-        return elbo, Gaussian(*values)
+        return elbo, Gaussian(np.array(column(rows, "mean")), np.array(column(rows, "variance")))
 
     def draw(self, axes: Axes, name: str, a: float, covariance: Covariance) -> None:
         """Draw the best q(u), and the trained one if there is one."""

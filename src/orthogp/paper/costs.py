@@ -46,6 +46,7 @@ from orthogp.paper.run import (
     Row,
     Value,
     Write,
+    column,
     draw_points,
     drawn,
     number,
@@ -128,10 +129,8 @@ class Complexity(NamedTuple):
                 rows = [_measure(ledger, method, size) for size in sizes]
                 sweeps[name, method] = rows
                 over = [_size_along(name, row) for row in rows]
-                slopes = (
-                    power_law(over, [number(row, column) for row in rows])[0]
-                    for column in ("seconds_per_step", "temporary_bytes")
-                )
+                quantities = ("seconds_per_step", "temporary_bytes")
+                slopes = (power_law(over, column(rows, own))[0] for own in quantities)
                 exponents.append((name, method, *slopes))
         path, figure = out / "complexity_exponents.csv", out / "complexity.png"
         write_rows(path, ["over", "method", "time_exponent", "memory_exponent"], exponents)
@@ -149,7 +148,7 @@ class Complexity(NamedTuple):
             ("temporary_bytes", 1e-6, "temporary memory / MB"),
         )
         with drawn(path, shape, size=size, title=title, sharex="col", sharey="row") as grid:
-            for axes_row, (column, unit, label) in zip(grid, quantities, strict=True):
+            for axes_row, (quantity, unit, label) in zip(grid, quantities, strict=True):
                 for axes, name in zip(axes_row, names, strict=True):
                     for index, method in enumerate(METHODS):
                         inducing = method == "inducing points"
@@ -158,7 +157,7 @@ class Complexity(NamedTuple):
                         rows = sweeps.get((key, method), [])
                         if rows:
                             x = [_size_along(name, row) for row in rows]
-                            y = [unit * number(row, column) for row in rows]
+                            y = [unit * value for value in column(rows, quantity)]
                             shown = f"{method}, dense S" if inducing else f"Trig, {method} S"
                             draw_points(axes, x, y, index, shown)
                     axes.set_yscale("log")
@@ -170,8 +169,8 @@ class Complexity(NamedTuple):
 
 def _size_along(name: str, row: Mapping[str, Value]) -> float:
     """Return the number that a sweep varies."""
-    column = {"batch size": "batch_size", "T": "num_samples"}.get(name, "num_features")
-    return number(row, column)
+    varied = {"batch size": "batch_size", "T": "num_samples"}.get(name, "num_features")
+    return number(row, varied)
 
 
 def _measure(ledger: Ledger, method: Method, size: Size) -> Row:
@@ -351,8 +350,8 @@ def fit_rule(curves: Curves) -> Rule:
         # Between the last that is too noisy and the next; with fewer samples than features the
         # deviation may also rise.
         pair = slice(too_noisy[-1], too_noisy[-1] + 2)
-        num_samples = [number(row, "num_samples") for row in rows[pair]]
-        needed = np.interp(-np.log(TARGET), -np.log(relative[pair]), np.log(num_samples))
+        logs = np.log(column(rows[pair], "num_samples"))
+        needed = np.interp(-np.log(TARGET), -np.log(relative[pair]), logs)
         points.append((count, float(np.exp(needed))))
     if len(points) < 2:
         return Rule(points, float("nan"), float("nan"))
@@ -372,12 +371,8 @@ def _draw_noise(path: Path, curves: Curves, rule: Rule) -> None:
         for index, count in enumerate(dict.fromkeys(count for _, count in curves)):
             for sampler, style in zip(SAMPLERS, ("-", ":"), strict=True):
                 rows = curves[sampler, count]
-                absolute.plot(
-                    [number(row, "num_samples") for row in rows],
-                    [number(row, "standard_deviation") for row in rows],
-                    style,
-                    color=CURVES[index % len(CURVES)],
-                )
+                x, y = column(rows, "num_samples"), column(rows, "standard_deviation")
+                absolute.plot(x, y, style, color=CURVES[index % len(CURVES)])
             rows = curves["stratified", count]
             x = [number(row, "num_samples") / count for row in rows]
             draw_points(relative, x, _relative(rows), index, f"M = {count}")

@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 
 from orthogp.exact.process import ExactObjective
 from orthogp.features import MeanPrior
-from orthogp.features.inducing import covariance_matrix
 from orthogp.features.trig import Trig
 from orthogp.kernels import RBF
 from orthogp.learning.optimise import search
@@ -31,7 +30,7 @@ from orthogp.paper.fits import (
     Hyperparameters,
     Learned,
     Schedule,
-    TracedTrig,
+    draw_targets,
     traced_family,
     train,
 )
@@ -45,6 +44,7 @@ from orthogp.paper.run import (
     Row,
     Value,
     Write,
+    column,
     drawn,
     number,
 )
@@ -64,6 +64,8 @@ STARTS = ("defaults", "truth", "scan", "fewer_features", "other_covariance")
 # Variance, lengthscale and noise variance of a search that knows nothing: the defaults of GPflow,
 # in which the paper's experiments were written.
 _DEFAULTS = (1.0, 1.0, 1.0)
+# The true ones.
+_TRUTH = (float(KERNEL.variance), float(KERNEL.lengthscale), NOISE_VARIANCE)
 # The grid on which the bound is scanned, and how many of the scales a search begins from.
 _VARIANCES = (0.05, 0.15, 0.5)
 _LENGTHSCALES = (0.5, 0.8)
@@ -113,9 +115,7 @@ def draw_data(name: str, num_rows: int, seed: int) -> Data:
     """Return rows whose inputs have one of the distributions."""
     rng = np.random.default_rng([seed, list(INPUTS).index(name)])
     x = np.sort(INPUTS[name](rng, num_rows))
-    K = np.asarray(covariance_matrix(KERNEL, x[:, None], x[:, None]))
-    f = np.linalg.cholesky(K + 1e-10 * np.eye(num_rows)) @ rng.standard_normal(num_rows)
-    return Data(x, f + np.sqrt(NOISE_VARIANCE) * rng.standard_normal(num_rows))
+    return Data(x, draw_targets(KERNEL, NOISE_VARIANCE, x[:, None], rng))
 
 
 # ---------------------------------------------------------------------- the experiment
@@ -198,7 +198,7 @@ class _Task(NamedTuple):
 def learn_exact(data: Data) -> dict[str, Value]:
     """Return the largest log marginal likelihood, and where it is."""
     objective = ExactObjective(KERNEL, MeanPrior(), data.x[:, None], data.y)
-    start = np.log([float(KERNEL.variance), float(KERNEL.lengthscale), NOISE_VARIANCE])
+    start = np.log(_TRUTH)
     found = search(
         objective.value_and_gradient,
         start,
@@ -207,13 +207,8 @@ def learn_exact(data: Data) -> dict[str, Value]:
         max_iterations=60,
         out_of_time=lambda: False,
     )
-    variance, lengthscale, noise_variance = np.exp(found.x).tolist()
-    return {
-        "log_marginal_likelihood": found.value,
-        "variance": variance,
-        "lengthscale": lengthscale,
-        "noise_variance": noise_variance,
-    }
+    learned = dict(zip(Hyperparameters._fields, np.exp(found.x).tolist(), strict=False))
+    return {"log_marginal_likelihood": found.value, **learned}
 
 
 def _sweep(
@@ -230,7 +225,7 @@ def _sweep(
             {**task.settings, "family": family, "covariance": covariance, "num_features": count}
             for covariance in COVARIANCES
         ]
-        pair = ledger.run_together(settings, partial(learn_pair, objectives, x, fewer, limit))
+        pair = ledger.run_together(settings, partial(learn_pair, objectives, fewer, limit))
         for covariance, row in zip(COVARIANCES, pair, strict=True):
             rows[covariance].append(row)
     return rows
@@ -241,10 +236,10 @@ def _train(
 ) -> Row:
     """Return the row of a fit of Trig features by Adam, from the true hyperparameters."""
     x, y = task.data
-    family = TracedTrig.for_inputs(num_features, x)
+    family = traced_family("trig", num_features, x)
 
     def compute() -> dict[str, Value]:
-        features = Trig(num_features, a=family.first_scale(x), centre=0.0)
+        features = Trig(num_features, a=float(family.first_scale), centre=0.0)
         model = StochasticModel(features, KERNEL, NOISE_VARIANCE, covariance)
         q, average, error = train(x[:, None], y, model, schedule)
         kernel = {name: float(value) for name, value in q.kernel.parameters().items()}
@@ -266,10 +261,7 @@ def _train(
 
 
 def learn_pair(
-    objectives: Sequence[CollapsedObjective],
-    x: NDArray[np.float64],
-    fewer: Sequence[Row],
-    limit: float,
+    objectives: Sequence[CollapsedObjective], fewer: Sequence[Row], limit: float
 ) -> list[dict[str, Value]]:
     """Return the results for a dense and for a diagonal S, each also begun from the other's best.
 
@@ -284,11 +276,16 @@ def learn_pair(
     """
     ends = []
     for index, objective in enumerate(objectives):
-        starts = _starts(objective, x)
+        scale = float(objective.family.first_scale)
+        starts = {
+            "defaults": Hyperparameters(*_DEFAULTS, scale),
+            "truth": Hyperparameters(*_TRUTH, scale),
+        }
         if fewer:
-            starts["fewer_features"] = _hyperparameters(fewer[index])
+            learned = (number(fewer[index], name) for name in Hyperparameters._fields)
+            starts["fewer_features"] = Hyperparameters(*learned)
         by_start = {name: objective.learn(start) for name, start in starts.items()}
-        scanned = [objective.learn(start) for start in _scan(objective, x)]
+        scanned = [objective.learn(start) for start in _scan(objective)]
         ends.append({**by_start, "scan": max(scanned, key=lambda end: end.value)})
     best = [_best(by_start).hyperparameters for by_start in ends]
     for by_start, objective, other in zip(ends, objectives, reversed(best), strict=True):
@@ -313,30 +310,17 @@ def learn_pair(
     return results
 
 
-def _starts(objective: CollapsedObjective, x: NDArray[np.float64]) -> dict[str, Hyperparameters]:
-    """Return where a search begins that knows of no other."""
-    scale = objective.family.first_scale(x)
-    truth = Hyperparameters(
-        float(KERNEL.variance), float(KERNEL.lengthscale), NOISE_VARIANCE, scale
-    )
-    return {"defaults": Hyperparameters(*_DEFAULTS, scale), "truth": truth}
-
-
-def _hyperparameters(row: Row) -> Hyperparameters:
-    return Hyperparameters(*(number(row, name) for name in Hyperparameters._fields))
-
-
 def _best(ends: Mapping[str, Learned]) -> Learned:
     return max(ends.values(), key=lambda end: end.value)
 
 
-def _scan(objective: CollapsedObjective, x: NDArray[np.float64]) -> list[Hyperparameters]:
+def _scan(objective: CollapsedObjective) -> list[Hyperparameters]:
     """Return the best points of a grid, each of another scale.
 
     Few features can see all of the spectrum over part of the inputs, or the other way round: the
     scale is what maxima differ in.
     """
-    first = objective.family.first_scale(x)
+    first = float(objective.family.first_scale)
     best: list[tuple[float, Hyperparameters]] = []
     for factor in _SCALE_FACTORS:
         candidates = [
@@ -369,13 +353,13 @@ def _draw(path: Path, columns: Sequence[_Column], num_rows: int) -> None:
     shape = len(families) + 1, len(columns)
     size = 3.2 * shape[1] + 0.6, 2.7 * shape[0]
     with drawn(path, shape, size=size, title=title, sharex=True, sharey="row") as grid:
-        for axes_column, column in zip(grid.T, columns, strict=True):
+        for axes_column, inputs in zip(grid.T, columns, strict=True):
             for axes, family in zip(axes_column, families):
-                _draw_bounds(axes, column, family)
+                _draw_bounds(axes, inputs, family)
                 if family == "trig":
-                    _draw_points(axes, column, limits[0])
-                axes.set_title(f"{_NAMES[family]}, inputs: {column.title}")
-            _draw_gaps(axes_column[-1], column)
+                    _draw_points(axes, inputs, limits[0])
+                axes.set_title(f"{_NAMES[family]}, inputs: {inputs.title}")
+            _draw_gaps(axes_column[-1], inputs)
             axes_column[-1].set(title="What a diagonal S costs", xlabel="number of features M")
         for axes in grid[:-1, 0]:
             axes.set(ylabel="ELBO / nats", ylim=limits)
@@ -384,32 +368,32 @@ def _draw(path: Path, columns: Sequence[_Column], num_rows: int) -> None:
 
 def _limits(columns: Sequence[_Column]) -> tuple[float, float]:
     """Return an axis for all collapsed bounds."""
-    values = [column.limit for column in columns]
-    for column in columns:
-        for curves in column.curves.values():
-            values += [number(row, "elbo") for rows in curves.values() for row in rows]
+    values = [inputs.limit for inputs in columns]
+    for inputs in columns:
+        for curves in inputs.curves.values():
+            values += [value for rows in curves.values() for value in column(rows, "elbo")]
     margin = 0.08 * (max(values) - min(values))
     return min(values) - margin, max(values) + margin
 
 
-def _draw_bounds(axes: Axes, column: _Column, family: str) -> None:
+def _draw_bounds(axes: Axes, inputs: _Column, family: str) -> None:
     label = "exact log marginal likelihood"
-    axes.axhline(column.limit, color=BLACK, linestyle="-.", linewidth=1.1, label=label)
+    axes.axhline(inputs.limit, color=BLACK, linestyle="-.", linewidth=1.1, label=label)
     for covariance in COVARIANCES:
-        rows = column.curves[family][covariance]
+        rows = inputs.curves[family][covariance]
         axes.plot(
-            [number(row, "num_features") for row in rows],
-            [number(row, "elbo") for row in rows],
+            column(rows, "num_features"),
+            column(rows, "elbo"),
             color=COVARIANCE_COLOURS[covariance],
             linestyle="-" if covariance == "dense" else "--",
             label=f"{covariance} S, collapsed bound",
         )
 
 
-def _draw_points(axes: Axes, column: _Column, low: float) -> None:
+def _draw_points(axes: Axes, inputs: _Column, low: float) -> None:
     """Draw the stochastic fits, those that end below the axis as triangles at its foot."""
     for covariance in COVARIANCES:
-        for row in column.points[covariance]:
+        for row in inputs.points[covariance]:
             elbo = number(row, "average_elbo")
             axes.plot(
                 number(row, "num_features"),
@@ -425,15 +409,12 @@ def _draw_points(axes: Axes, column: _Column, low: float) -> None:
             )
 
 
-def _draw_gaps(axes: Axes, column: _Column) -> None:
-    for index, (family, curves) in enumerate(column.curves.items()):
-        pairs = list(zip(curves["dense"], curves["diagonal"], strict=True))
+def _draw_gaps(axes: Axes, inputs: _Column) -> None:
+    for index, (family, curves) in enumerate(inputs.curves.items()):
+        dense, diagonal = (column(curves[covariance], "elbo") for covariance in COVARIANCES)
         axes.plot(
-            [number(dense, "num_features") for dense, _ in pairs],
-            [
-                max(number(dense, "elbo") - number(diagonal, "elbo"), _LEAST_GAP)
-                for dense, diagonal in pairs
-            ],
+            column(curves["dense"], "num_features"),
+            np.maximum(np.subtract(dense, diagonal), _LEAST_GAP),
             color=(VERMILLION, PURPLE)[index],
             marker=MARKERS[index],
             markersize=4,

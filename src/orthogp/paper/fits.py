@@ -27,9 +27,10 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 
 from orthogp.features import SpectralFeatures
-from orthogp.features.base import as_rows
+from orthogp.features.base import prior_variance
 from orthogp.features.eigenfunction import eigenfunction_terms
 from orthogp.features.hermite import traced_members
+from orthogp.features.inducing import covariance_matrix
 from orthogp.features.placement import gauss_panels
 from orthogp.features.series import safe_sqrt
 from orthogp.features.trig import Trig
@@ -42,10 +43,12 @@ from orthogp.stochastic.bound import StochasticModel, train_stochastic
 from orthogp.stochastic.training import TrainingSettings
 from orthogp.stochastic.variational import Covariance, DenseNormal, factorised_posterior
 
-# The smallest variance, lengthscale and noise variance; no sensible value is near.
-_LOWER = (1e-3, 1e-2, 1e-7)
+# The smallest variance, lengthscale, noise variance and scale; no sensible value is near.
+_LOWER = (1e-3, 1e-2, 1e-7, 0.1)
 # The largest variance, lengthscale and noise variance; no sensible value is near.
 _UPPER = (1e3, 20.0, 10.0)
+# The largest standard deviation of the inputs that Hermite features stand for.
+_LARGEST_SD = 100.0
 # The largest a for few features; it bounds the number of quadrature nodes.
 _LARGEST_A = 12.0
 # The number of quadrature nodes is a multiple of this.
@@ -54,7 +57,16 @@ _NODES_MULTIPLE = 128
 _MAX_ITERATIONS = 300
 
 
-# ---------------------------------------------------------------------- q(u)
+# ---------------------------------------------------------------------- rows and q(u)
+
+
+def draw_targets(
+    kernel: Kernel, noise_variance: float, X: NDArray[np.float64], rng: np.random.Generator
+) -> NDArray[np.float64]:
+    """Return targets drawn from the model at the rows of X, (n,)."""
+    K = np.asarray(covariance_matrix(kernel, X, X)) + 1e-10 * np.eye(len(X))
+    f = np.linalg.cholesky(K) @ rng.standard_normal(len(X))
+    return f + np.sqrt(noise_variance) * rng.standard_normal(len(X))
 
 
 class Approximation(NamedTuple):
@@ -79,9 +91,8 @@ class Approximation(NamedTuple):
 
     def predict(self, X: NDArray[np.float64]) -> Gaussian:
         """Return mean and variance of f at the rows of X, each (n,)."""
-        X = as_rows(X)
         Phi = self.features.evaluate(self.kernel, X)
-        left_out = self.features.residual_variance(self.kernel, X)
+        left_out = np.maximum(prior_variance(self.kernel) - np.sum(Phi**2, axis=1), 0.0)
         return Gaussian(Phi @ self.mean, left_out + np.sum(Phi @ self.covariance * Phi, axis=1))
 
     @in_double
@@ -113,28 +124,23 @@ class Hyperparameters(NamedTuple):
 
 
 class TracedFamily(eqx.Module):
-    """Features of an RBF kernel in one column around zero, as JAX functions of its parameters."""
+    """Features of an RBF kernel in one column around zero, as JAX functions of its parameters.
+
+    Attributes
+    ----------
+    first_scale, largest_scale : ()
+        A scale that suits the inputs, to begin with, and the largest.
+    """
 
     num_features: int = eqx.field(static=True)
+    first_scale: NDArray[np.float64]
+    largest_scale: NDArray[np.float64]
 
     @abstractmethod
     def phi(
-        self,
-        variance: Float[AnyArray, ""],
-        lengthscale: Float[AnyArray, ""],
-        scale: Float[AnyArray, ""],
-        x: Float[AnyArray, " n"],
+        self, kernel: RBF, scale: Float[AnyArray, ""], x: Float[AnyArray, " n"]
     ) -> Float[AnyArray, "n m"]:
         """Return φ_m(x_n)."""
-
-    @property
-    @abstractmethod
-    def scale_limits(self) -> tuple[float, float]:
-        """Between which the scale is learned."""
-
-    @abstractmethod
-    def first_scale(self, x: NDArray[np.float64]) -> float:
-        """Return a scale that suits the inputs, to begin with."""
 
 
 class TracedHermite(TracedFamily):
@@ -143,59 +149,21 @@ class TracedHermite(TracedFamily):
     So did the paper; every value of it is admissible, which is not so for r.
     """
 
-    def phi(self, variance, lengthscale, scale, x) -> Float[AnyArray, "n m"]:
+    def phi(self, kernel, scale, x) -> Float[AnyArray, "n m"]:
         """Return φ_m(x_n) in closed form."""
-        return traced_members(
-            eigenfunction_terms(variance, lengthscale, scale**2, x), self.num_features
-        )
-
-    @property
-    def scale_limits(self) -> tuple[float, float]:
-        """Between which the inputs' standard deviation is learned."""
-        return 0.1, 100.0
-
-    def first_scale(self, x: NDArray[np.float64]) -> float:
-        """Return the inputs' standard deviation."""
-        return float(np.std(x))
+        terms = eigenfunction_terms(kernel.variance, kernel.lengthscale, scale**2, x)
+        return traced_members(terms, self.num_features)
 
 
 class TracedTrig(TracedFamily):
-    """Trig features by Gaussian quadrature.
-
-    Parameters
-    ----------
-    num_features : int
-    nodes : (q,)
-        u of an integral over [0, 1].
-    table : (m, q)
-        The basis there, twice its weights.
-    largest : ()
-        The a up to which that many nodes suffice.
-    """
+    """Trig features by Gaussian quadrature over [0, 1]: its nodes, and the basis with weights."""
 
     nodes: NDArray[np.float64]
     table: NDArray[np.float64]
-    largest: NDArray[np.float64]
 
-    @classmethod
-    def for_inputs(cls, num_features: int, x: NDArray[np.float64]) -> TracedTrig:
-        """Return features whose quadrature is exact to rounding for inputs as far out."""
-        radius = float(np.max(np.abs(x)))
-        # Twice the a at which the outermost features lie at the edge of the inputs; few features
-        # may want to see more of the spectrum over less of the inputs.
-        largest = max(np.pi * num_features / radius, _LARGEST_A)
-        # A Gauss rule sees an oscillation from two nodes a turn on; panels need half as many more.
-        size = int(0.75 * (largest * radius + np.pi * num_features / 2)) + 40
-        # Few different sizes, for each of which the bound is compiled.
-        size = _NODES_MULTIPLE * -(-size // _NODES_MULTIPLE)
-        nodes, weights = gauss_panels(0.0, 1.0, size)
-        table = 2 * weights * Trig(num_features).basis(nodes, num_features)
-        return cls(num_features, nodes, table, np.asarray(largest))
-
-    def phi(self, variance, lengthscale, scale, x) -> Float[AnyArray, "n m"]:
+    def phi(self, kernel, scale, x) -> Float[AnyArray, "n m"]:
         """Return φ_m(x_n) = 2 ∫₀^a ψ_m √S trig(ωx) dω."""
         omegas = scale * self.nodes
-        kernel = RBF(1.0, 1.0).with_parameters(variance=variance, lengthscale=lengthscale)
         densities = jax.vmap(kernel.spectral_density)(omegas[:, None])
         table = self.table * safe_sqrt(scale * densities)
         phases = x[:, None] * omegas
@@ -204,21 +172,23 @@ class TracedTrig(TracedFamily):
         Phi = Phi.at[:, ~odd].set(jnp.cos(phases) @ table[~odd].T)
         return Phi.at[:, odd].set(jnp.sin(phases) @ table[odd].T)
 
-    @property
-    def scale_limits(self) -> tuple[float, float]:
-        """Between which a is learned."""
-        return 0.1, float(self.largest)
-
-    def first_scale(self, x: NDArray[np.float64]) -> float:
-        """Return the a with which the outermost features lie at the edge of the inputs."""
-        return float(np.pi * (self.num_features // 2) / np.max(np.abs(x)))
-
 
 def traced_family(name: str, num_features: int, x: NDArray[np.float64]) -> TracedFamily:
     """Return "trig" or "hermite" features for inputs (n,)."""
     if name == "hermite":
-        return TracedHermite(num_features)
-    return TracedTrig.for_inputs(num_features, x)
+        return TracedHermite(num_features, np.asarray(float(np.std(x))), np.asarray(_LARGEST_SD))
+    radius = float(np.max(np.abs(x)))
+    # The outermost features lie at the edge of the inputs.
+    first = np.pi * (num_features // 2) / radius
+    # Few features may want to see more of the spectrum over less of the inputs.
+    largest = max(np.pi * num_features / radius, _LARGEST_A)
+    # A Gauss rule sees an oscillation from two nodes a turn on; panels need half as many more.
+    size = int(0.75 * (largest * radius + np.pi * num_features / 2)) + 40
+    # Few different sizes, for each of which the bound is compiled.
+    size = _NODES_MULTIPLE * -(-size // _NODES_MULTIPLE)
+    nodes, weights = gauss_panels(0.0, 1.0, size)
+    table = 2 * weights * Trig(num_features).basis(nodes, num_features)
+    return TracedTrig(num_features, np.asarray(first), np.asarray(largest), nodes, table)
 
 
 class Learned(NamedTuple):
@@ -242,8 +212,8 @@ class CollapsedObjective:
         self.family = family
         self._covariance: Covariance = covariance
         self._x, self._y = x, y
-        least, most = family.scale_limits
-        self._lower, self._upper = np.log([*_LOWER, least]), np.log([*_UPPER, most])
+        self._lower = np.log(_LOWER)
+        self._upper = np.log([*_UPPER, float(family.largest_scale)])
 
     def value_and_gradient(self, vector: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
         """Return the bound and its gradient in the logarithms."""
@@ -281,7 +251,8 @@ def _value_and_gradient(
 
     def bound(vector: Float[AnyArray, "4"]) -> Float[AnyArray, ""]:
         variance, lengthscale, noise, scale = jnp.exp(vector)
-        Phi = family.phi(variance, lengthscale, scale, inputs)
+        kernel = RBF(1.0, 1.0).with_parameters(variance=variance, lengthscale=lengthscale)
+        Phi = family.phi(kernel, scale, inputs)
         gram = Phi.T @ Phi
         B = jnp.eye(len(gram)) + gram / noise
         chol = jnp.linalg.cholesky(B)
@@ -305,17 +276,9 @@ def _value_and_gradient(
 
 
 class Schedule(NamedTuple):
-    """How a fit trains: as the paper's did, unless told otherwise.
+    """How a fit trains: T, steps of Adam with all rows, and the number of estimates in the end.
 
-    Attributes
-    ----------
-    num_samples : int
-        T of either set: 2T samples for the mean and T² for the variance.
-    max_steps : int
-        Of Adam, each with all rows.
-    learning_rate : float
-    repeats : int
-        How many estimates the bound is averaged over in the end.
+    As in the paper unless told otherwise: 2T samples for the mean and T² for the variance.
     """
 
     num_samples: int = 50

@@ -181,6 +181,11 @@ def number(row: Mapping[str, Value], name: str) -> float:
     return float(row[name])
 
 
+def column(rows: Sequence[Mapping[str, Value]], name: str) -> list[float]:
+    """Return a result of each row as a number."""
+    return [number(row, name) for row in rows]
+
+
 def _as_text(value: Value) -> str:
     """Return the shortest text that reads back as the same value."""
     if isinstance(value, bool | str | int):

@@ -251,7 +251,7 @@ class StochasticFit(Fit):
         Of q(u).
     """
 
-    features: SpectralFeatures
+    features: SpectralFeatures  # pyright: ignore[reportGeneralTypeIssues]
     mean: NDArray[np.float64]
     covariance: NDArray[np.float64]
     history: list[Progress]
