@@ -14,6 +14,7 @@ from orthogp.paper import band, figure3
 from orthogp.paper.band import Figure1, Figure2
 from orthogp.paper.figure3 import INPUTS, Figure3, draw_data
 from orthogp.paper.fits import Approximation, Schedule, train
+from orthogp.rows import Domain
 from orthogp.stochastic import StochasticModel
 from tests import oracles
 from tests.paper.images import assert_drawn
@@ -92,7 +93,7 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> None:
     """Training replaced by its goal, with a bound that is known to be an estimate."""
 
     def stub(X, y, model, schedule):
-        q = Approximation.collapsed(model.placed(X), X, y)
+        q = Approximation.collapsed(model.placed(Domain.around(X)), X, y)
         return q, q.elbo(X, y) + 0.5, 0.7
 
     monkeypatch.setattr(band, "train", stub)

@@ -236,6 +236,16 @@ def test_batches_larger_than_the_data_or_empty_are_refused(
         train(problem, batch_size=batch_size)
 
 
+@pytest.mark.parametrize("content", [b"", b"\xff\xfe", b"[1]\n", b'{"history": []}\n'])
+def test_file_that_is_no_checkpoint_is_refused(
+    problem: Problem, content: bytes, tmp_path: Path
+) -> None:
+    path = tmp_path / "other"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match="another model: give another path"):
+        train(problem, num_samples=16, max_steps=10, checkpoint=path)
+
+
 def test_other_bad_input_is_refused(problem: Problem) -> None:
     with pytest.raises(InputError, match="≥ 2"):
         train(problem, num_samples=1)

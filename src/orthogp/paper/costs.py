@@ -54,6 +54,7 @@ from orthogp.paper.run import (
     set_log_ticks,
 )
 from orthogp.precision import in_double
+from orthogp.rows import Domain
 from orthogp.stochastic.bound import StochasticModel
 from orthogp.stochastic.frequencies import SAMPLERS, Sampler
 from orthogp.stochastic.svgp import SparseVariational, svgp_objective
@@ -216,7 +217,8 @@ def compile_step(method: Method, size: Size) -> Step:
         objective = svgp_objective(num_rows)
     else:
         features = Trig(size.num_features, a=np.pi * (size.num_features // 2) / widest, centre=0.0)
-        model = StochasticModel(features, _KERNEL, _NOISE_VARIANCE, method).placed(x[:, None])
+        model = StochasticModel(features, _KERNEL, _NOISE_VARIANCE, method)
+        model = model.placed(Domain.around(x[:, None]))
         parameters = model.start()
         objective = partial(model.estimate, num_samples=size.num_samples, num_rows=num_rows)
     parameters, batch = jax.tree.map(jnp.asarray, (parameters, batch))
@@ -317,7 +319,7 @@ def _deviations(q: Approximation, data: band.Data, limit: float, draws: Draws) -
 def estimates(q: Approximation, data: band.Data, draws: Draws) -> NDArray[np.float64]:
     """Return independent estimates of the bound of a dense q(u), (repeats,)."""
     model = StochasticModel(q.features, q.kernel, q.noise_variance, sampler=draws.sampler)
-    model = model.placed(data.X)
+    model = model.placed(Domain.around(data.X))
     parameters = model.start(DenseNormal.of(q.mean, q.covariance))
     # Other draws for each T: else all would be off by chance in the same way.
     key = jax.random.fold_in(jax.random.key(draws.seed), draws.num_samples)

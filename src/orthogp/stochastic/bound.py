@@ -52,6 +52,7 @@ from orthogp.stochastic.training import (
     Progress,
     TrainingSettings,
     TrainingState,
+    compiled_estimates,
     train,
 )
 from orthogp.stochastic.variational import LEAST, Covariance, Normal, prior_normal
@@ -172,9 +173,8 @@ class StochasticModel:
         """The learned parameters of the kernel."""
         return learned_slots(self.kernel)
 
-    def placed(self, X: NDArray) -> StochasticModel:
-        """Return a copy with features placed for the rows."""
-        box = Domain.around(X)
+    def placed(self, box: Domain) -> StochasticModel:
+        """Return a copy with features placed for rows within a box."""
         self.features.check(self.kernel, len(box.lower))
         return replace(self, features=self.features.placed(self.kernel, *box))
 
@@ -223,12 +223,8 @@ class StochasticModel:
         self, parameters: Parameters, batch: Batch, keys: jax.Array, num_samples: int
     ) -> NDArray[np.float64]:
         """Return one estimate of the bound of a batch for each random key."""
-
-        @jax.jit
-        def some(parameters, batch, keys):
-            estimate = partial(self.estimate, num_samples=num_samples, num_rows=len(batch.y))
-            return lax.map(lambda key: estimate(parameters, batch, key), keys)
-
+        estimate = partial(self.estimate, num_samples=num_samples, num_rows=len(batch.y))
+        some = compiled_estimates(estimate)
         starts = range(0, len(keys), _REPEATS)
         parts = [np.asarray(some(parameters, batch, keys[i : i + _REPEATS])) for i in starts]
         return np.concatenate(parts)
@@ -294,7 +290,7 @@ def train_stochastic(
     if np.ndim(X) == 1:
         X = np.asarray(X)[:, None]
     rows = BatchSource(X, y, settings.batch_size)
-    model = replace(model, sampler=settings.sampler).placed(rows.X)
+    model = replace(model, sampler=settings.sampler).placed(Domain.around(rows.X))
 
     def objective_with(num_samples: int):
         return partial(model.estimate, num_samples=num_samples, num_rows=len(rows))

@@ -17,7 +17,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from orthogp.errors import InputError
 from orthogp.features import Features, resolve_features
-from orthogp.features.spectral import SpectralFeatures
 from orthogp.kernels import Kernel, resolve_kernel
 from orthogp.learning.sketches import ROUNDING, mean_target
 from orthogp.persistence import PersistenceMixin
@@ -159,15 +158,14 @@ class StochasticGPRegressor(PersistenceMixin, RegressorMixin, BaseEstimator):
         y = (targets - offset) / scale
         kernel, noise_variance = self._start(rows.X, y, scale**2)
         box = Domain.around(rows.X).with_box(check_domain(self.domain, rows.X.shape[1]))
-        model = StochasticModel(
-            self._family(len(columns)).placed(kernel, *box),
-            kernel,
-            noise_variance,
-            self.covariance,
-            learn=("kernel", "noise", "dilation") if self.learn else (),
-        )
+        named = isinstance(self.features, str) and self.num_features == "auto"
+        number = NUM_FEATURES[len(columns)] if named else self.num_features
+        learn = ("kernel", "noise", "dilation") if self.learn else ()
+        # The model refuses features without a basis in frequency.
+        features: Any = resolve_features(self.features, number, len(columns))
+        model = StochasticModel(features, kernel, noise_variance, self.covariance, learn=learn)
         jacobian = len(y) * float(np.log(scale))
-        fit = train_stochastic(rows.X, y, model, self._training(len(y), jacobian))
+        fit = train_stochastic(rows.X, y, model.placed(box), self._training(len(y), jacobian))
         if self.verbose:
             sys.stderr.write("\n")
         self.posterior_, self.features_ = fit.posterior(box, 1), fit.features
@@ -209,18 +207,6 @@ class StochasticGPRegressor(PersistenceMixin, RegressorMixin, BaseEstimator):
             self.kernel, mean=None, max_features=_START_FEATURES, noise_variance=noise_variance
         ).fit(X[some], y[some])
         return model.kernel_, model.noise_variance_
-
-    def _family(self, num_dims: int) -> SpectralFeatures:
-        named = isinstance(self.features, str) and self.num_features == "auto"
-        number = NUM_FEATURES[num_dims] if named else self.num_features
-        family = resolve_features(self.features, number, num_dims)
-        if not isinstance(family, SpectralFeatures):
-            raise InputError(
-                "Stochastic inference samples a basis in frequency: features must be 'trig', "
-                f"'hermite', 'legendre', 'chebyshev', 'box' or such an object, got "
-                f"{self.features!r}."
-            )
-        return family
 
     def predict(self, X: ArrayLike, return_std: bool = False, include_noise: bool = False) -> Any:
         """Return the mean of f at the rows of X, and standard deviations if asked.

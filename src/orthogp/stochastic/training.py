@@ -209,74 +209,65 @@ def train(
     samples : (int, int)
         The smallest and the largest T to choose from if the settings leave it open.
     """
-    fewest, most = samples
     parameters = jax.tree.map(jnp.asarray, parameters)
     optimiser = optax.scale_by_adam().init(parameters)
-    state = TrainingState(parameters, optimiser, [], settings.num_samples or fewest)
+    state = TrainingState(parameters, optimiser, [], settings.num_samples or samples[0])
     state = _restored(state, settings)
 
     # One T at a time.
     @lru_cache(maxsize=1)
     def compiled(num_samples: int) -> tuple[Callable, Callable]:
         objective = objective_with(num_samples)
-        return _compiled_block(objective, rows, settings.natural), _compiled_noise(objective)
+        return _compiled_block(objective, rows, settings.natural), compiled_estimates(objective)
 
+    began = time.monotonic()
     # Small factorisations: threads of LAPACK would only wait for each other.
     with one_thread():
-        return _train(compiled, state, rows, settings, most)
-
-
-def _train(
-    compiled: Callable[[int], tuple[Callable, Callable]],
-    state: TrainingState,
-    rows: BatchSource,
-    settings: TrainingSettings,
-    most_samples: int,
-) -> TrainingState:
-    """Run block after block until there is a reason to stop."""
-    began = time.monotonic()
-    while True:
-        done = state.step
-        if done >= settings.max_steps:
-            return state.ended(f"all {settings.max_steps} steps are done")
-        state = _in_phase(state, settings)
-        run, noise = compiled(state.num_samples)
-        count = min(settings.block, settings.max_steps - done)
-        rng = np.random.default_rng([settings.seed, done])
-        batches = rows.batches(count, rng)
-        key = jax.random.key(int(rng.integers(2**31)))
-        parameters, optimiser, estimates = run(
-            state.parameters,
-            state.optimiser,
-            batches,
-            (jax.random.split(key, count), *_step_sizes(state, settings, count)),
-        )
-        estimates = np.asarray(estimates)
-        if not all(np.all(np.isfinite(leaf)) for leaf in (estimates, *jax.tree.leaves(parameters))):
-            reason = (
-                f"the estimate of the bound became NaN or infinite after step {done}: lower the "
-                "learning rate, or raise num_samples"
+        while True:
+            done = state.step
+            if done >= settings.max_steps:
+                return state.ended(f"all {settings.max_steps} steps are done")
+            state = _in_phase(state, settings)
+            run, noise = compiled(state.num_samples)
+            count = min(settings.block, settings.max_steps - done)
+            rng = np.random.default_rng([settings.seed, done])
+            batches = rows.batches(count, rng)
+            key = jax.random.key(int(rng.integers(2**31)))
+            parameters, optimiser, estimates = run(
+                state.parameters,
+                state.optimiser,
+                batches,
+                (jax.random.split(key, count), *_step_sizes(state, settings, count)),
             )
-            warnings.warn(f"Training stopped, {reason}.", FitWarning, stacklevel=6)
-            return state.ended(reason)
-        block = *_mean_and_error(estimates), state.num_samples
-        progress = Progress(done + count, settings.max_steps, *block)
-        history = [*state.history, progress]
-        state = state._replace(parameters=parameters, optimiser=optimiser, history=history)
-        if settings.progress is not None:
-            settings.progress(progress)
-        stop = False
-        if settings.stop_early and _stalled(state):
-            one = Batch(*(part if rows.batch_size is None else part[0] for part in batches))
-            keys = jax.random.split(key, _DRAWS)
-            state, stop = _judged(
-                state, settings, partial(noise, parameters, one, keys), most_samples
-            )
-        _save_checkpoint(state, settings)
-        if settings.max_seconds is not None and time.monotonic() - began > settings.max_seconds:
-            return state.ended(f"the time of {settings.max_seconds:.3g} s ran out")
-        if stop:
-            return state.ended("the bound no longer rises by more than its noise", converged=True)
+            estimates = np.asarray(estimates)
+            if not all(
+                np.isfinite(leaf).all() for leaf in jax.tree.leaves((estimates, parameters))
+            ):
+                reason = (
+                    f"the estimate of the bound became NaN or infinite after step {done}: lower "
+                    "the learning rate, or raise num_samples"
+                )
+                warnings.warn(f"Training stopped, {reason}.", FitWarning, stacklevel=5)
+                return state.ended(reason)
+            block = *_mean_and_error(estimates), state.num_samples
+            progress = Progress(done + count, settings.max_steps, *block)
+            history = [*state.history, progress]
+            state = state._replace(parameters=parameters, optimiser=optimiser, history=history)
+            if settings.progress is not None:
+                settings.progress(progress)
+            stop = False
+            if settings.stop_early and _stalled(state):
+                one = Batch(*(part if rows.batch_size is None else part[0] for part in batches))
+                keys = jax.random.split(key, _DRAWS)
+                spread = partial(noise, parameters, one, keys)
+                state, stop = _judged(state, settings, spread, samples[1])
+            _save_checkpoint(state, settings)
+            if settings.max_seconds is not None and time.monotonic() - began > settings.max_seconds:
+                return state.ended(f"the time of {settings.max_seconds:.3g} s ran out")
+            if stop:
+                return state.ended(
+                    "the bound no longer rises by more than its noise", converged=True
+                )
 
 
 # ---------------------------------------------------------------------- blocks of steps
@@ -329,7 +320,7 @@ def _with_q(parameters: Any, q: Any) -> Any:
     return eqx.tree_at(lambda tree: tree.q, parameters, q)
 
 
-def _compiled_noise(objective: Objective) -> Callable:
+def compiled_estimates(objective: Objective) -> Callable:
     """Return a compiled function that gives the estimates of one batch for several keys."""
 
     @jax.jit
@@ -380,11 +371,21 @@ def _mean_and_error(estimates: NDArray[np.float64]) -> tuple[float, float]:
 
 
 def _stalled(state: TrainingState) -> bool:
-    """Return whether the bound has risen little, or not above its noise, since last judged."""
-    if len(state.history) - state.judged < 2 * _WINDOW:
+    """Return whether the bound has risen little, or not above its noise, since last judged.
+
+    Its means over two halves of the blocks are compared. The halves grow until they are judged
+    again, so that a slow rise is told from noise.
+    """
+    recent = state.history[state.judged :]
+    half = len(recent) // 2
+    if half < _WINDOW:
         return False
-    gain, error = _gain(state)
-    return gain <= max(2 * error, _NEGLIGIBLE_RISE)
+    early, late = ([p.elbo for p in part] for part in (recent[-2 * half : -half], recent[-half:]))
+    within = sum(p.standard_error**2 for p in recent[-2 * half :]) / half
+    # Blocks may wander more than the steps within them tell.
+    between = np.var(early, ddof=1) + np.var(late, ddof=1)
+    error = np.sqrt(max(within, between) / half)
+    return bool(np.mean(late) - np.mean(early) <= max(2 * error, _NEGLIGIBLE_RISE))
 
 
 def _judged(
@@ -396,39 +397,17 @@ def _judged(
     the learning rate.
     """
     state = state._replace(judged=len(state.history))
-    if settings.num_samples is None:
+    if settings.num_samples is None and 2 * state.num_samples <= most:
+        # Whether the noise of the frequencies hides the progress, rather than that of the batches.
         spread = float(np.std(noise()))
-        if _too_few_samples(state, spread, settings.block, most):
+        total = state.history[-1].standard_error * np.sqrt(settings.block)
+        matters = spread / np.sqrt(settings.block) > _NEGLIGIBLE_NOISE
+        if matters and spread**2 > 0.5 * total**2:
             return state._replace(num_samples=2 * state.num_samples), False
     lowered = state._replace(decays=state.decays + 1)
     if settings.natural is None:
         return lowered, lowered.decays > _DECAYS
     return lowered, state.last_phase is not None
-
-
-def _gain(state: TrainingState) -> tuple[float, float]:
-    """Return the rise of the mean between the halves of the blocks last judged, and its error.
-
-    The halves grow until they are judged again, so that a slow rise is told from noise.
-    """
-    recent = state.history[state.judged :]
-    half = len(recent) // 2
-    early, late = ([p.elbo for p in part] for part in (recent[-2 * half : -half], recent[-half:]))
-    within = sum(p.standard_error**2 for p in recent[-2 * half :]) / half
-    # Blocks may wander more than the steps within them tell.
-    between = np.var(early, ddof=1) + np.var(late, ddof=1)
-    error = np.sqrt(max(within, between) / half)
-    return float(np.mean(late) - np.mean(early)), float(error)
-
-
-def _too_few_samples(state: TrainingState, spread: float, block: int, most: int) -> bool:
-    """Return whether it is the noise of the frequencies that hides the progress.
-
-    `spread` is the standard deviation of an estimate due to them alone.
-    """
-    total = state.history[-1].standard_error * np.sqrt(block)
-    matters = spread / np.sqrt(block) > _NEGLIGIBLE_NOISE and spread**2 > 0.5 * total**2
-    return matters and 2 * state.num_samples <= most
 
 
 # ---------------------------------------------------------------------- checkpoints
@@ -451,20 +430,21 @@ def _restored(fresh: TrainingState, settings: TrainingSettings) -> TrainingState
     """Return the state of the checkpoint if there is one, else the fresh one."""
     if settings.checkpoint is None or not Path(settings.checkpoint).exists():
         return fresh
-    with Path(settings.checkpoint).open("rb") as file:
-        header = json.loads(file.readline())
-        if header["seed"] != settings.seed:
-            raise InputError(
-                f"The checkpoint {settings.checkpoint} is of a run with seed {header['seed']}, not "
-                f"{settings.seed}: give that seed, or another path."
-            )
-        try:
+    try:
+        with Path(settings.checkpoint).open("rb") as file:
+            header = json.loads(file.readline())
+            kept = {name: header[name] for name in _KEPT}
+            kept["history"] = [Progress(*entry) for entry in kept["history"]]
             like = (fresh.parameters, fresh.optimiser)
             parameters, optimiser = eqx.tree_deserialise_leaves(file, like)
-        except (RuntimeError, ValueError, TypeError, EOFError) as error:
-            raise InputError(
-                f"The checkpoint {settings.checkpoint} is of another model: give another path."
-            ) from error
-    kept = {name: header[name] for name in _KEPT}
-    kept["history"] = [Progress(*entry) for entry in kept["history"]]
+            seed = header["seed"]
+    except (RuntimeError, ValueError, TypeError, KeyError, EOFError) as error:
+        raise InputError(
+            f"The checkpoint {settings.checkpoint} is of another model: give another path."
+        ) from error
+    if seed != settings.seed:
+        raise InputError(
+            f"The checkpoint {settings.checkpoint} is of a run with seed {seed}, not "
+            f"{settings.seed}: give that seed, or another path."
+        )
     return fresh._replace(parameters=parameters, optimiser=optimiser, **kept)
