@@ -1,6 +1,6 @@
 """The experiments of "Variational Orthogonal Features", run from the command line."""
 
-#: The experiments by name: a module of this package, and a class in it.
+#: The experiments by name: a module of the package, and a class in it.
 EXPERIMENTS = {
     "figure1": "band.Figure1",
     "figure2": "band.Figure2",

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 LENGTHSCALE = 0.2
-#: The inputs lie within this distance of zero.
+#: The largest distance of an input from zero.
 HALF_WIDTH = 3.0
 # The number of nodes of the integral over the band, many for each turn of cos ωτ.
 _NODES = 512

@@ -131,7 +131,7 @@ class Complexity(NamedTuple):
                 sweeps[name, method] = rows
                 over = [_size_along(name, row) for row in rows]
                 quantities = ("seconds_per_step", "temporary_bytes")
-                slopes = (power_law(over, column(rows, own))[0] for own in quantities)
+                slopes = (power_law(over, column(rows, measured))[0] for measured in quantities)
                 exponents.append((name, method, *slopes))
         path, figure = out / "complexity_exponents.csv", out / "complexity.png"
         write_rows(path, ["over", "method", "time_exponent", "memory_exponent"], exponents)
@@ -291,12 +291,11 @@ class Noise(NamedTuple):
         return [ledger.path, path, figure]
 
     def _draws(self, sampler: Sampler, num_features: int) -> list[Draws]:
-        """Return the draws for each T, without those that teach nothing new."""
+        """Return the draws for each T; independent ones, which cost O(N T²), for small T only."""
         counts = dict.fromkeys(round(ratio * num_features) for ratio in self.ratios)
         return [
             Draws(sampler, count, self.repeats, self.seed)
             for count in counts
-            # Independent samples cost O(N T²).
             if sampler == "stratified" or count <= self.most_independent
         ]
 

@@ -1,12 +1,12 @@
 r"""Figure 3: what a diagonal S costs, for four distributions of the inputs.
 
 N = 1000 inputs, f drawn from a process with RBF kernel, and bounds over the number of features with
-kernel, noise and the features' own parameter learned: by L-BFGS on the collapsed bound, and for
+kernel, noise and the features' parameter learned: by L-BFGS on the collapsed bound, and for
 Trig features also by Adam on the Monte Carlo bound with the paper's settings.
 
-A dense S can do all that a diagonal one can, and more features all that fewer can. A search may
-miss this, as the paper saw; here it begins from several places, the best of the simpler model among
-them, and the file says what each of them led to.
+The best dense S has a larger bound than the best diagonal one, and more features have a larger one
+than fewer. A search may miss it, as the paper's did; here searches begin from several places, the
+best of the simpler model among them, and the file holds the bound that each of them led to.
 """
 
 from __future__ import annotations
@@ -66,11 +66,15 @@ STARTS = ("defaults", "truth", "scan", "fewer_features", "other_covariance")
 _DEFAULTS = (1.0, 1.0, 1.0)
 # The true ones.
 _TRUTH = (float(KERNEL.variance), float(KERNEL.lengthscale), NOISE_VARIANCE)
-# The grid on which the bound is scanned, and how many of the scales a search begins from.
+# The variances of the grid on which the bound is scanned.
 _VARIANCES = (0.05, 0.15, 0.5)
+# Its lengthscales.
 _LENGTHSCALES = (0.5, 0.8)
+# Its noise variances.
 _NOISES = np.geomspace(1e-4, 0.3, 7)
+# Its scales, relative to the first one.
 _SCALE_FACTORS = np.geomspace(0.4, 2.5, 9)
+# The number of scales from which a search begins.
 _NUM_SCANNED = 5
 # The accuracy of a search, in nats, up to which bounds are compared.
 _TOLERANCE = 1e-3
@@ -86,7 +90,7 @@ _COVARIANCE_MARKERS = {"dense": "o", "diagonal": "s"}
 def bimodal(rng: np.random.Generator, size: int) -> NDArray[np.float64]:
     """Return draws of two Gaussians of variance 1 (weight 0.7) and 0.5 (weight 0.3).
 
-    Their means are such that the mixture has mean 0 and standard deviation 3.
+    The mixture has mean 0 and standard deviation 3.
     """
     within = 0.7 * 1.0 + 0.3 * 0.5
     right = np.sqrt((9 - within) / (0.7 * (3 / 7) ** 2 + 0.3))

@@ -10,8 +10,8 @@ c = L⁻¹Φᵀy/σ for B = LLᵀ, it is
 
     −N/2 log 2πσ² − ½ log|B| − (yᵀy − cᵀc)/(2σ²) − (N k(0) − tr ΦᵀΦ)/(2σ²)
 
-for a dense S, and with Σ_m log B_mm in place of log|B| for a diagonal one. The features are the
-paper's own, in their closed form or by quadrature, and no wrapped prior stands in for the kernel.
+for a dense S, and with Σ_m log B_mm in place of log|B| for a diagonal one. The features are those
+of the paper, in their closed form or by quadrature, without a periodic prior.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _UPPER = (1e3, 20.0, 10.0)
 _LARGEST_SD = 100.0
 # The largest a for few features; it bounds the number of quadrature nodes.
 _LARGEST_A = 12.0
-# The number of quadrature nodes is a multiple of this.
+# The factor of which the number of quadrature nodes is a multiple.
 _NODES_MULTIPLE = 128
 # The largest number of iterations of L-BFGS.
 _MAX_ITERATIONS = 300

@@ -41,17 +41,18 @@ _START_FEATURES = 201
 
 
 class StochasticGPRegressor(PersistenceMixin, RegressorMixin, BaseEstimator):
-    """Regression by random batches of rows and random frequencies (section 3.3 of the paper).
+    """Regression by mini-batches of rows and random frequencies (section 3.3 of the paper).
 
     `GPRegressor` solves the same problem from one pass over the rows, without noise, and is the
-    better choice where it serves. This one shows the paper's method, keeps to a memory that does
-    not depend on the number of rows, and is what other likelihoods build on. It has no figures, no
-    checks and no report page: `status_` and `history_` say how training went.
+    better choice where it serves. The paper's method needs a memory that does not depend on the
+    number of rows, and extends to other likelihoods. The estimator has no figures, no checks and no
+    report page: `status_` and `history_` say how training went. Predictions far from the rows are
+    those of the prior.
 
     Parameters
     ----------
     kernel : str, Kernel or scikit-learn kernel, default "matern32"
-        A name starts from values that a few rows teach, a kernel object from its own.
+        A name starts from values learned from a few rows, a kernel object from its values.
     features : str or SpectralFeatures, default "trig"
         A family with a basis in frequency: "trig", "hermite", "legendre", "chebyshev", "box".
     num_features : int or "auto"

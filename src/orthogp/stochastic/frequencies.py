@@ -46,7 +46,7 @@ SAMPLERS: tuple[Sampler, ...] = get_args(Sampler)
 
 # The number of rows in a block of `mixed_sums`.
 _ROWS = 16
-# The fewest samples for which blocks of several rows are worth while.
+# The fewest samples for which blocks of several rows save time.
 _FEWEST_SAMPLES = 64
 
 
@@ -89,7 +89,7 @@ def draw_pair(
 ) -> tuple[Samples, Samples]:
     """Return two independent sets of samples."""
     first, second = (
-        draw_samples(features, num_samples, sampler, own) for own in jax.random.split(key)
+        draw_samples(features, num_samples, sampler, part) for part in jax.random.split(key)
     )
     return first, second
 
@@ -216,7 +216,7 @@ def estimate_marginals(
         In place of the dilation of the features (Trig's a), to be differentiated.
     """
     c = jnp.asarray(features.dilation if dilation is None else dilation)
-    first, second = (WeightedSamples(features, kernel, own, c) for own in samples)
+    first, second = (WeightedSamples(features, kernel, drawn, c) for drawn in samples)
     points = jnp.asarray(X) - jnp.asarray(features.centre)
     # Only a linear map keeps the grid even, and only in one column differences make a series.
     stratified = first.samples.offset is not None and second.samples.offset is not None

@@ -95,7 +95,7 @@ class SubsampledBound:
     def __init__(self, features: Features, kernel: Kernel, X: NDArray, y: NDArray) -> None:
         if not features.projects:
             raise FeatureError(
-                f"{type(features).__name__} replace the prior by their own: subsampling needs "
+                f"{type(features).__name__} define a prior themselves: subsampling needs "
                 "features of the process itself."
             )
         self.features = features

@@ -35,7 +35,7 @@ from orthogp.precision import AnyArray, in_double
 
 # The fewest blocks over which the rise of the estimates is judged.
 _WINDOW = 5
-# How often the learning rate falls before training ends.
+# The number of times that the learning rate falls before training ends.
 _DECAYS = 4
 # The factor by which the learning rate falls.
 _DECAY = 0.3
@@ -43,9 +43,9 @@ _DECAY = 0.3
 _LAST_PHASE = 0.9
 # The number of draws that the noise of the frequencies is measured with.
 _DRAWS = 16
-# The largest noise of a block's mean, in nats, that is not worth more samples.
+# The largest noise of a block's mean, in nats, at which T stays.
 _NEGLIGIBLE_NOISE = 0.05
-# The largest rise over the blocks judged, in nats, that is not worth more steps of this size.
+# The largest rise over the blocks judged, in nats, at which steps become smaller.
 _NEGLIGIBLE_RISE = 0.01
 # The fields of the state that the first line of a checkpoint holds.
 _KEPT = ("history", "num_samples", "decays", "judged", "last_phase")

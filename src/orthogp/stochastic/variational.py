@@ -10,7 +10,7 @@ With G = ∂ELBO/∂S and g = ∂ELBO/∂m, a step of size ρ in the natural par
 
 For a Gaussian likelihood and exact gradients a step of size one is the optimum. S⁻¹ is a running
 average that starts at the prior; after k steps the data's share of it is 1 − (1−ρ)^k. The step of
-the mean is multiplied by this share, or its first steps would be 1/ρ times too long. Estimates of
+the mean is multiplied by that share, or its first steps would be 1/ρ times too long. Estimates of
 G are noisy: steps that would more than halve a precision, or leave it indefinite, are cut.
 
 For Gaussian noise, with B = I + A/σ² and B_jj its diagonal blocks, the best q(u) = ∏_j N(m_j, S_j)
