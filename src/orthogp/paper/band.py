@@ -29,11 +29,10 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 
 from orthogp.exact.process import ExactPosterior
-from orthogp.features import MeanPrior
+from orthogp.features import MeanPrior, Trig
 from orthogp.features.inducing import covariance_matrix
 from orthogp.features.placement import gauss_panels
 from orthogp.features.series import spectral_densities
-from orthogp.features.trig import Trig
 from orthogp.inference.moments import moments_from_rows
 from orthogp.inference.predictive import Gaussian
 from orthogp.kernels import Kernel, Matern32, Matern52

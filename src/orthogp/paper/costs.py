@@ -30,9 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from orthogp.exact.process import ExactPosterior
-from orthogp.features import MeanPrior
-from orthogp.features.inducing import InducingPoints
-from orthogp.features.trig import Trig
+from orthogp.features import InducingPoints, MeanPrior, Trig
 from orthogp.files.writing import write_rows
 from orthogp.inference.likelihoods import Gaussian
 from orthogp.kernels import Matern52

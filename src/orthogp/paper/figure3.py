@@ -21,8 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from orthogp.exact.process import ExactObjective
-from orthogp.features import MeanPrior
-from orthogp.features.trig import Trig
+from orthogp.features import MeanPrior, Trig
 from orthogp.kernels import RBF
 from orthogp.learning.optimise import search
 from orthogp.paper.fits import (

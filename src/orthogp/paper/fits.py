@@ -26,14 +26,13 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import NDArray
 
-from orthogp.features import SpectralFeatures
+from orthogp.features import SpectralFeatures, Trig
 from orthogp.features.base import prior_variance
 from orthogp.features.eigenfunction import eigenfunction_terms
 from orthogp.features.hermite import traced_members
 from orthogp.features.inducing import covariance_matrix
 from orthogp.features.placement import gauss_panels
 from orthogp.features.series import safe_sqrt
-from orthogp.features.trig import Trig
 from orthogp.inference.moments import moments_from_rows
 from orthogp.inference.predictive import Gaussian
 from orthogp.kernels import RBF, Kernel

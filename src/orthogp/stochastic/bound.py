@@ -28,9 +28,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import cho_solve
 
 from orthogp.errors import InputError
-from orthogp.features import MeanPrior
+from orthogp.features import MeanPrior, SpectralFeatures
 from orthogp.features.base import as_rows
-from orthogp.features.spectral import SpectralFeatures
 from orthogp.inference.bounds import Bound, Certificate
 from orthogp.inference.definite import lower_factor
 from orthogp.inference.family_posterior import FamilyPosterior

@@ -34,9 +34,8 @@ from jaxtyping import Complex, Float
 from numpy.typing import NDArray
 
 from orthogp.errors import InputError
+from orthogp.features import SpectralFeatures, Trig
 from orthogp.features.series import safe_sqrt
-from orthogp.features.spectral import SpectralFeatures
-from orthogp.features.trig import Trig
 from orthogp.kernels import Kernel
 from orthogp.precision import AnyArray
 from orthogp.stochastic.variational import DiagonalNormal, Normal
