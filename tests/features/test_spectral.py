@@ -1,5 +1,6 @@
 """What every spectral family promises, whatever its basis and whatever the kernel."""
 
+import tracemalloc
 from dataclasses import replace
 from typing import Any, Self
 
@@ -140,6 +141,22 @@ def test_high_orders_and_far_points_are_integrated_too() -> None:
 
 
 # ---------------------------------------------------------------------- choosing what is open
+
+
+def test_far_rows_cost_no_more_than_near_ones_and_leave_them_as_they_are() -> None:
+    """Nodes for x = 1e7 would take gigabytes; φ falls as 1/x, and is zero there."""
+    kernel = Matern32(variance=1.0, lengthscale=1.0)
+    features = Trig(15, a=6.0, centre=0.0)
+    near, far = np.array([[0.3], [1.0]]), np.array([[300.0], [1e7]])
+    tracemalloc.start()
+    found = features.evaluate(kernel, np.concatenate([near, far]))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 5e7
+    np.testing.assert_allclose(found[:2], features.evaluate(kernel, near), rtol=0, atol=1e-12)
+    np.testing.assert_allclose(found[2:3], features.evaluate(kernel, far[:1]), rtol=0, atol=1e-12)
+    assert 1e-7 < np.max(np.abs(found[2])) < 1e-3
+    np.testing.assert_array_equal(found[3], 0.0)
 
 
 def test_open_parameters_must_be_chosen_before_a_lattice_is_asked_for() -> None:

@@ -7,9 +7,9 @@ import jax
 import numpy as np
 import pytest
 
-from orthogp.paper import complexity, noise
-from orthogp.paper.complexity import Size
-from orthogp.paper.figure2 import collapsed, draw_data
+from orthogp.paper import costs
+from orthogp.paper.band import collapsed, draw_data
+from orthogp.paper.costs import Complexity, Noise, Size
 from tests.paper.images import assert_drawn
 
 
@@ -21,9 +21,9 @@ def read(path: Path) -> list[dict[str, str]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", complexity.METHODS)
-def test_step_has_a_gradient_in_all_that_is_learned(method: complexity.Method) -> None:
-    step = complexity.compile_step(method, Size(8, 16, 20))
+@pytest.mark.parametrize("method", costs.METHODS)
+def test_step_has_a_gradient_in_all_that_is_learned(method: costs.Method) -> None:
+    step = costs.compile_step(method, Size(8, 16, 20))
     value, gradient = step.call()
     assert np.isfinite(value)
     leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(gradient)]
@@ -37,7 +37,7 @@ def test_step_has_a_gradient_in_all_that_is_learned(method: complexity.Method) -
 @pytest.mark.slow
 def test_diagonal_step_never_holds_a_matrix_of_features() -> None:
     few, many = (
-        complexity.compile_step("diagonal", Size(m, 16, 20)).temporary_bytes for m in (100, 1000)
+        costs.compile_step("diagonal", Size(m, 16, 20)).temporary_bytes for m in (100, 1000)
     )
     # One M×M matrix of doubles alone would be 8 MB.
     assert many < 1e6
@@ -48,15 +48,15 @@ def test_diagonal_step_never_holds_a_matrix_of_features() -> None:
 def test_complexity_measures_every_size_once(tmp_path: Path, monkeypatch) -> None:
     compiled = []
 
-    def stub(method: str, size: Size) -> complexity.Step:
+    def stub(method: str, size: Size) -> costs.Step:
         compiled.append((method, size))
-        return complexity.Step(lambda: None, size.num_features**2 * size.batch_size)
+        return costs.Step(lambda: None, size.num_features**2 * size.batch_size)
 
-    monkeypatch.setattr(complexity, "compile_step", stub)
-    monkeypatch.setattr(complexity, "_LEAST_SECONDS", 0.0)
-    monkeypatch.setattr(complexity.Step, "seconds", lambda step: 1e-9 * step.temporary_bytes)
-    plan = complexity.Plan(Size(8, 16, 16), (4, 8, 16), (16, 32), (16, 64))
-    paths = complexity.reproduce(tmp_path, plan, lambda line: None)
+    monkeypatch.setattr(costs, "compile_step", stub)
+    monkeypatch.setattr(costs, "_LEAST_SECONDS", 0.0)
+    monkeypatch.setattr(costs.Step, "seconds", lambda step: 1e-9 * step.temporary_bytes)
+    plan = Complexity(Size(8, 16, 16), (4, 8, 16), (16, 32), (16, 64))
+    paths = plan.reproduce(tmp_path, lambda line: None)
     assert_drawn(paths[2])
     assert len(set(compiled)) == len(compiled) == len(read(paths[0]))
     exponents = {(row["over"], row["method"]): row for row in read(paths[1])}
@@ -70,11 +70,11 @@ def test_complexity_measures_every_size_once(tmp_path: Path, monkeypatch) -> Non
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sampler", noise.SAMPLERS)
-def test_estimates_vary_around_the_bound(sampler: noise.Sampler) -> None:
+@pytest.mark.parametrize("sampler", costs.SAMPLERS)
+def test_estimates_vary_around_the_bound(sampler: costs.Sampler) -> None:
     data = draw_data()
     q = collapsed(data, 5, 3.0, "dense")
-    values = noise.estimates(q, data, noise.Draws(sampler, 16, 200, seed=3))
+    values = costs.estimates(q, data, costs.Draws(sampler, 16, 200, seed=3))
     assert values.shape == (200,)
     error = np.std(values) / np.sqrt(200)
     assert error > 0
@@ -91,10 +91,10 @@ def rows(count: int, needed: float) -> list[dict]:
 
 
 def test_rule_is_where_the_deviation_falls_to_its_target() -> None:
-    curves: noise.Curves = {
+    curves: costs.Curves = {
         (sampler, count): rows(count, 2.5 * count**0.8 * (1 if sampler == "stratified" else 9))
         for count in (10, 20, 40)
-        for sampler in noise.SAMPLERS
+        for sampler in costs.SAMPLERS
     }
     # A rise before the fall changes nothing.
     first = curves["stratified", 40][0]
@@ -102,7 +102,7 @@ def test_rule_is_where_the_deviation_falls_to_its_target() -> None:
     curves["stratified", 40].insert(0, low)
     # One that reaches the target nowhere says nothing.
     curves["stratified", 80] = rows(80, 1e6)
-    rule = noise.fit_rule(curves)
+    rule = costs.fit_rule(curves)
     assert [count for count, _ in rule.points] == [10, 20, 40]
     assert rule.exponent == pytest.approx(0.8)
     assert rule.factor == pytest.approx(2.5)
@@ -115,9 +115,9 @@ def test_noise_is_measured_and_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyP
         scale = 400 / draws.num_samples if draws.sampler == "stratified" else 5000
         return q.elbo(*data) + scale * np.linspace(-1, 1, draws.repeats)
 
-    monkeypatch.setattr(noise, "estimates", stub)
-    plan = noise.Plan(num_features=(5,), ratios=(1.0, 4.0), most_independent=5, repeats=20)
-    paths = noise.reproduce(tmp_path, plan, lambda line: None)
+    monkeypatch.setattr(costs, "estimates", stub)
+    plan = Noise(num_features=(5,), ratios=(1.0, 4.0), most_independent=5, repeats=20)
+    paths = plan.reproduce(tmp_path, lambda line: None)
     assert_drawn(paths[2])
     found = {(row["sampler"], row["num_samples"]): row for row in read(paths[0])}
     assert set(found) == {("stratified", "5"), ("stratified", "20"), ("independent", "5")}

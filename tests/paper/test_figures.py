@@ -10,11 +10,11 @@ from scipy.integrate import quad
 from orthogp.exact.process import ExactPosterior
 from orthogp.features import MeanPrior
 from orthogp.kernels import Matern32
-from orthogp.paper import figure1, figure2, figure3
-from orthogp.paper.closed_form import Approximation
-from orthogp.paper.figure3 import INPUTS, draw_data
-from orthogp.paper.hyperparameters import Schedule, train
-from orthogp.rows import Rows
+from orthogp.paper import band, figure3
+from orthogp.paper.band import Figure1, Figure2
+from orthogp.paper.figure3 import INPUTS, Figure3, draw_data
+from orthogp.paper.fits import Approximation, Schedule, train
+from orthogp.rows import Domain, Rows
 from orthogp.stochastic import StochasticModel
 from tests import oracles
 from tests.paper.images import assert_drawn
@@ -28,9 +28,9 @@ def read(path: Path) -> list[dict[str, str]]:
 
 
 def test_figure1_errors_are_those_of_the_matrices(tmp_path: Path) -> None:
-    plan = figure1.Plan(num_points=31, growing_m=(11, 61), growing_a=(2.0, 10.0))
+    plan = Figure1(num_points=31, growing_m=(11, 61), growing_a=(2.0, 10.0))
     said: list[str] = []
-    paths = figure1.reproduce(tmp_path, plan, said.append)
+    paths = plan.reproduce(tmp_path, said.append)
     assert [path.name for path in paths] == ["figure1.csv", "figure1.png"]
     assert_drawn(paths[1])
     rows = {(float(row["a"]), int(row["num_features"])): row for row in read(paths[0])}
@@ -41,7 +41,7 @@ def test_figure1_errors_are_those_of_the_matrices(tmp_path: Path) -> None:
     x = np.linspace(-3, 3, 31)
     lags = (x[:, None] - x)[..., None]
     exact = oracles.matern32(lags, 1.0, 0.2)
-    Q = figure1.approximation(Matern32(1.0, 0.2), x, 10.0, 11)
+    Q = band.approximation(Matern32(1.0, 0.2), x, 10.0, 11)
     assert float(rows[10.0, 11]["max_error"]) == pytest.approx(np.max(np.abs(Q - exact)), rel=1e-9)
     assert float(rows[10.0, 11]["mean_error"]) == pytest.approx(
         np.mean(np.abs(Q - exact)), rel=1e-9
@@ -56,7 +56,7 @@ def test_band_limited_kernel_is_the_integral_up_to_a() -> None:
         return 2 / np.pi * 3**1.5 * 0.2 / (3 + (0.2 * omega) ** 2) ** 2
 
     x = np.array([0.0, 0.3, 5.0])
-    found = figure1.band_limited(Matern32(1.0, 0.2), x, 7.0)
+    found = band.band_limited(Matern32(1.0, 0.2), x, 7.0)
     for j, lag in enumerate(x):
         expected = 2 * quad(lambda w, lag=lag: density(w) * np.cos(w * lag), 0, 7, limit=200)[0]
         assert found[0, j] == pytest.approx(expected, abs=1e-9)
@@ -70,18 +70,18 @@ def test_rows_of_figure2() -> None:
     x = np.sort(rng.uniform(-3, 3, 80))
     K = oracles.matern52((x[:, None] - x)[..., None], 1.0, 0.2) + 1e-10 * np.eye(80)
     y = np.linalg.cholesky(K) @ rng.standard_normal(80) + 0.03 * rng.standard_normal(80)
-    X, found = figure2.draw_data()
+    X, found = band.draw_data()
     np.testing.assert_array_equal(X[:, 0], x)
     np.testing.assert_allclose(found, y, atol=1e-7)
 
 
 @pytest.mark.slow
 def test_best_a_is_better_than_its_neighbours() -> None:
-    data = figure2.draw_data()
-    a = figure2.best_a(data, 31, "dense")
+    data = band.draw_data()
+    a = band.best_a(data, 31, "dense")
     assert a == pytest.approx(16, abs=0.5)
     bounds = [
-        figure2.collapsed(data, 31, factor * a, "dense").elbo(*data)
+        band.collapsed(data, 31, factor * a, "dense").elbo(*data)
         for factor in (0.9, 0.99, 1.0, 1.01, 1.1)
     ]
     assert max(bounds) == bounds[2]
@@ -93,20 +93,19 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> None:
     """Training replaced by its goal, with a bound that is known to be an estimate."""
 
     def stub(X, y, model, schedule):
-        features, kernel = model.placed(X).features, model.kernel
-        q = Approximation.collapsed(features, kernel, model.noise_variance, X, y, model.covariance)
+        q = Approximation.collapsed(model.placed(Domain.around(X)), X, y)
         return q, q.elbo(X, y) + 0.5, 0.7
 
-    monkeypatch.setattr(figure2, "train", stub)
+    monkeypatch.setattr(band, "train", stub)
     monkeypatch.setattr(figure3, "train", stub)
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("trained")
 def test_figure2_writes_bounds_and_curves(tmp_path: Path) -> None:
-    plan = figure2.Plan(num_features=11, trained=(figure2.BEST,), num_shown=21)
+    plan = Figure2(num_features=11, trained=(band.BEST,), num_shown=21)
     said: list[str] = []
-    paths = figure2.reproduce(tmp_path, plan, said.append)
+    paths = plan.reproduce(tmp_path, said.append)
     assert [p.name for p in paths] == ["figure2.csv", "figure2_curves.csv", "figure2.png"]
     assert_drawn(paths[2])
     rows, curves = read(paths[0]), read(paths[1])
@@ -126,11 +125,11 @@ def test_figure2_writes_bounds_and_curves(tmp_path: Path) -> None:
         assert float(row["elbo"]) >= float(other["elbo"])
 
     said.clear()
-    figure2.reproduce(tmp_path, plan, said.append)
+    plan.reproduce(tmp_path, said.append)
     assert len(said) == len(rows)
     assert all(line.endswith(": kept") for line in said)
     # On other points the bounds stay and the curves are made again.
-    figure2.reproduce(tmp_path, plan._replace(num_shown=11, trained=()), said.append)
+    plan._replace(num_shown=11, trained=()).reproduce(tmp_path, said.append)
     assert len(read(paths[0])) == len(rows)
 
 
@@ -164,11 +163,11 @@ def test_bimodal_inputs_are_two_gaussians() -> None:
 @pytest.mark.slow
 @pytest.mark.usefixtures("trained")
 def test_figure3_on_few_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    plan = figure3.Plan(
+    plan = Figure3(
         num_rows=60, num_features=(7,), inputs=("bimodal, sd 3",), stochastic_features=(7,)
     )
     said: list[str] = []
-    paths = figure3.reproduce(tmp_path, plan, said.append)
+    paths = plan.reproduce(tmp_path, said.append)
     assert_drawn(paths[-1])
     rows, exact, points = map(read, paths[:3])
     assert len(rows) == 2 * 2
@@ -189,7 +188,7 @@ def test_figure3_on_few_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     more = plan._replace(num_features=(7, 9), stochastic_features=())
     monkeypatch.setattr(figure3, "FAMILIES", ("hermite",))
     said.clear()
-    figure3.reproduce(tmp_path, more, said.append)
+    more.reproduce(tmp_path, said.append)
     assert sum(line.endswith(": kept") for line in said) == 1 + 2
     longer = [row for row in read(paths[0]) if row["num_features"] == "9"]
     assert len(longer) == 2
@@ -220,13 +219,13 @@ def test_exact_likelihood_of_figure3_is_a_maximum() -> None:
 
 @pytest.mark.slow
 def test_training_raises_the_bound_and_averages_its_estimates() -> None:
-    data = figure2.draw_data()
-    features = figure2.trig(5, 3.0)
+    data = band.draw_data()
+    features = band.trig(5, 3.0)
     schedule = Schedule(num_samples=20, max_steps=100, learning_rate=5e-2, repeats=400)
-    model = StochasticModel(features, figure2.KERNEL, 0.1, "diagonal", learn=())
+    model = StochasticModel(features, band.KERNEL, 0.1, "diagonal", learn=())
     q, average, error = train(*data, model, schedule)
     prior = q._replace(mean=np.zeros(5), covariance=np.eye(5))
-    best = Approximation.collapsed(features, figure2.KERNEL, 0.1, *data, "diagonal")
+    best = Approximation.collapsed(model, *data)
     assert prior.elbo(*data) + 10 < q.elbo(*data) <= best.elbo(*data)
     assert np.count_nonzero(q.covariance) == 5
     # Unbiased: 5 standard errors, a false-alarm rate of 1e-6.

@@ -3,6 +3,7 @@
 import sys
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,12 +19,17 @@ def run(*arguments: str) -> Result:
     return CliRunner().invoke(cli.main, ["reproduce", *arguments])
 
 
+def experiment_of(name: str) -> Any:
+    module, kind = EXPERIMENTS[name].split(".")
+    return getattr(import_module(f"orthogp.paper.{module}"), kind)
+
+
 @pytest.mark.parametrize("name", EXPERIMENTS)
-def test_every_experiment_is_a_module_with_two_plans(name: str) -> None:
-    experiment = import_module(f"orthogp.paper.{name}")
+def test_every_experiment_is_a_class_with_two_settings(name: str) -> None:
+    experiment = experiment_of(name)
     assert callable(experiment.reproduce)
-    assert type(experiment.FULL) is type(experiment.QUICK)
-    assert experiment.FULL != experiment.QUICK
+    assert type(experiment.quick()) is experiment
+    assert experiment.quick() != experiment()
 
 
 def test_help_says_what_there_is() -> None:
@@ -52,16 +58,18 @@ def test_all_means_every_experiment_with_its_settings(
 ) -> None:
     import warnings
 
-    def stub(out: Path, plan: str, write) -> list[Path]:
+    names_of = {experiment_of(name)(): f"{name}-full" for name in EXPERIMENTS} | {
+        experiment_of(name).quick(): f"{name}-quick" for name in EXPERIMENTS
+    }
+
+    def stub(self, out: Path, write) -> list[Path]:
+        plan = names_of[self]
         write(f"plan {plan}")
         warnings.warn("The bound became NaN.", FitWarning, stacklevel=1)
         return [out / f"{plan}.csv"]
 
     for name in EXPERIMENTS:
-        experiment = import_module(f"orthogp.paper.{name}")
-        monkeypatch.setattr(experiment, "reproduce", stub)
-        monkeypatch.setattr(experiment, "FULL", f"{name}-full")
-        monkeypatch.setattr(experiment, "QUICK", f"{name}-quick")
+        monkeypatch.setattr(experiment_of(name), "reproduce", stub)
     result = run("all", "--out", str(tmp_path), *(["--quick"] if quick else []))
     kind = "quick" if quick else "full"
     names = [f"{name}-{kind}" for name in EXPERIMENTS]

@@ -19,8 +19,13 @@ from orthogp.features.spectral import SpectralFeatures
 from orthogp.inference.parameters import unpack
 from orthogp.kernels import RBF, Kernel, Matern32, Matern52
 from orthogp.stochastic import StochasticModel
-from orthogp.stochastic.bound import Parameters, estimate_marginals, logistic_terms
-from orthogp.stochastic.frequencies import check_samples, draw_pair, draw_samples
+from orthogp.stochastic.bound import Parameters, logistic_terms
+from orthogp.stochastic.frequencies import (
+    check_samples,
+    draw_pair,
+    draw_samples,
+    estimate_marginals,
+)
 from orthogp.stochastic.training import Batch
 from orthogp.stochastic.variational import DenseNormal, DiagonalNormal, Normal, prior_normal
 

@@ -1,5 +1,6 @@
 """StochasticGPRegressor: what a user of the paper's inference meets."""
 
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +80,23 @@ def test_several_targets_are_refused(rows: tuple[np.ndarray, np.ndarray]) -> Non
     X, y = rows
     with pytest.raises(InputError, match="one target"):
         StochasticGPRegressor().fit(X, np.stack([y, y], axis=1))
+
+
+def test_far_rows_are_predicted_by_the_prior_at_no_cost() -> None:
+    """A quadrature that follows x = 1e7 would take ten million nodes for each of the rows."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(0, 10, (40, 1))
+    model = StochasticGPRegressor(RBF(1.0, 1.0), num_features=15, num_samples=16, max_steps=2)
+    near, far = X[:3], np.full((1, 1), 1e7)
+    model.fit(X, np.sin(X[:, 0]))
+    tracemalloc.start()
+    mean, std = model.predict(np.concatenate([near, far]), return_std=True)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 5e7
+    np.testing.assert_allclose(mean[:3], model.predict(near), rtol=0, atol=1e-10)
+    assert mean[3] == pytest.approx(model.target_offset_)
+    assert std[3] ** 2 == pytest.approx(float(model.kernel_.variance))
 
 
 @pytest.mark.slow

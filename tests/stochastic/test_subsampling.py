@@ -16,8 +16,8 @@ from orthogp.features.lattice import Lattice
 from orthogp.features.series import MassSeries
 from orthogp.inference.moments import moments_from_rows
 from orthogp.kernels import RBF, Kernel, Matern32
-from orthogp.paper.closed_form import factorised_posterior
 from orthogp.stochastic.subsampling import Draw, MeanField, SubsampledBound, evaluate_some
+from orthogp.stochastic.variational import factorised_posterior
 from tests import oracles
 from tests.oracles import Array
 from tests.problems import make_lattice, make_rows, mean_prior
@@ -221,7 +221,7 @@ def test_stochastic_ascent_approaches_the_optimum() -> None:
         rate = 1 / (50 + step)
         touched = estimate.features
         # Scaled by the curvature 1 + A_jj/σ², known from the factorised optimum.
-        scale = np.array([float(S[0, 0]) for S in best.covariances])[touched]
+        scale = np.diag(best.covariance)[touched]
         q.mean[touched] += 15 * rate * scale * estimate.mean
         q.log_variance[touched] += 2 * rate * estimate.log_variance.clip(-5, 5)
     assert bound.exact(q) > start + 0.9 * (best.bound.total - start)

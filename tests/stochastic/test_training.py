@@ -13,10 +13,12 @@ from orthogp.errors import FitWarning
 from orthogp.features import InducingPoints
 from orthogp.features.bands import Trig
 from orthogp.kernels import RBF, Matern32
+from orthogp.rows import Domain
 from orthogp.stochastic import StochasticFit, StochasticModel, TrainingSettings, train_stochastic
 from orthogp.stochastic.training import BatchSource, Progress
 
 NOISE = 0.05
+EVERYWHERE = Domain(np.full(1, -np.inf), np.full(1, np.inf))
 
 
 class Problem(NamedTuple):
@@ -69,7 +71,7 @@ def test_natural_gradients_reach_the_optimum_and_stop(problem: Problem, covarian
     )
     mean, S, bound = optimum(problem, covariance == "diagonal")
     assert fit.converged
-    assert "no longer rises" in fit.reason
+    assert "no longer rises" in fit.status
     value, error = fit.average_elbo(problem.X, problem.y, num_samples=256, repeats=50)
     assert abs(value - bound) < 0.2 + 4 * error
     Phi = problem.features.evaluate(problem.kernel, problem.X)
@@ -122,11 +124,11 @@ def test_posterior_is_that_of_the_learned_distribution(problem: Problem) -> None
     fit = train(problem, natural=0.3, num_samples=64, max_steps=300)
     X = np.linspace(-0.9, 0.9, 17)[:, None]
     Phi = fit.features.evaluate(fit.kernel, X)
-    found = fit.posterior().predict(X)
+    found = fit.posterior(EVERYWHERE, 1).predict(X)
     np.testing.assert_allclose(found.mean[:, 0], Phi @ fit.mean, atol=1e-9)
     expected = 0.8 - np.sum(Phi**2, axis=1) + np.sum((Phi @ fit.covariance) * Phi, axis=1)
     np.testing.assert_allclose(found.variance, expected, atol=1e-9)
-    joint = fit.posterior().covariance(X)
+    joint = fit.posterior(EVERYWHERE, 1).covariance(X)
     np.testing.assert_allclose(np.diag(joint), expected, atol=1e-9)
 
 
@@ -173,7 +175,7 @@ def test_without_stopping_all_steps_are_taken_with_the_samples_given(problem: Pr
     settings = {"natural": 0.3, "block": 10, "num_samples": 64, "max_steps": 1500}
     kept, stopped = (train(problem, stop_early=stop, **settings) for stop in (False, True))
     assert kept.history[-1].step == 1500
-    assert "all 1500 steps" in kept.reason
+    assert "all 1500 steps" in kept.status
     assert stopped.history[-1].step < 1500
     assert stopped.converged
 
@@ -206,7 +208,7 @@ def test_nan_stops_training_and_keeps_the_last_good_state(problem: Problem) -> N
             learn=("kernel",),
             learning_rate=lambda step: 0.01 if step < 40 else 1e4,
         )
-    assert "NaN" in fit.reason
+    assert "NaN" in fit.status
     assert not fit.converged
     assert fit.history[-1].step == 40
     assert np.all(np.isfinite(fit.mean))
@@ -232,6 +234,16 @@ def test_batches_larger_than_the_data_or_empty_are_refused(
 ) -> None:
     with pytest.raises(InputError, match="between 1 and the 120 rows"):
         train(problem, batch_size=batch_size)
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff\xfe", b"[1]\n", b'{"history": []}\n'])
+def test_file_that_is_no_checkpoint_is_refused(
+    problem: Problem, content: bytes, tmp_path: Path
+) -> None:
+    path = tmp_path / "other"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match="another model: give another path"):
+        train(problem, num_samples=16, max_steps=10, checkpoint=path)
 
 
 def test_other_bad_input_is_refused(problem: Problem) -> None:

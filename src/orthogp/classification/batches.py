@@ -11,7 +11,7 @@ from orthogp.classification.sites import LabelledRows
 from orthogp.errors import InputError
 from orthogp.features import resolve_features
 from orthogp.features.spectral import SpectralFeatures
-from orthogp.inference.predictive import FamilyPosterior
+from orthogp.inference.predictive import PredictivePosterior
 from orthogp.kernels import Kernel
 from orthogp.learning.problem import FitSettings
 from orthogp.rows import Domain
@@ -59,9 +59,9 @@ class BatchFit:
         """The features, with the band learned."""
         return self.fit.features
 
-    def posterior(self, domain: Domain, num_threads: int) -> FamilyPosterior:
+    def posterior(self, domain: Domain, num_threads: int) -> PredictivePosterior:
         """Return the posterior of the latent function."""
-        return self.fit.posterior()
+        return self.fit.posterior(domain, num_threads)
 
 
 def fit_batches(
@@ -115,7 +115,7 @@ def fit_batches(
     last = fit.last
     batch = len(rows.X) if training.batch_size is None else training.batch_size
     status = (
-        f"Training ended after {last.step:,} steps: {fit.reason}. The bound is known to "
+        f"Training ended after {last.step:,} steps: {fit.status}. The bound is known to "
         f"± {last.standard_error:.2g} nats."
     )
     return BatchFit(fit, last.elbo, status, int(np.ceil(last.step * batch / len(rows.X))))

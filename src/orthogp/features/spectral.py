@@ -66,6 +66,10 @@ _ORTHONORMAL = 1e-13
 _CONVERGED = 1e-13
 # The most nodes on a half line, by number of columns.
 _MOST_NODES = {1: 2**13, 2: 2**9, 3: 2**7}
+# The largest number of turns that are integrated, by number of columns.
+_MOST_TURNS = {1: 2**15, 2: 2**9, 3: 2**6}
+# The largest ratio of turns between rows that share their nodes.
+_TURNS_RATIO = 8.0
 # The nodes whose phases are held at a time.
 _BLOCK = 2**12
 # The rows whose phases are held at a time.
@@ -230,12 +234,28 @@ class SpectralFeatures(Features):
         return features._integrate(kernel, X)
 
     def _integrate(self, kernel: Kernel, X: Floats) -> Floats:
+        """Return φ by quadrature, each group of rows with the number of nodes that it needs.
+
+        Nodes follow the turns of cos(ω·(x−x₀)) over the band. φ falls at least as their inverse,
+        and is taken for zero at rows with more turns than `_MOST_TURNS`.
+        """
         orders, dilation = self._chosen(X.shape[1])
         counts = orders.max(axis=0) + 1
+        band = dilation * self._reaches(counts)
+        turns = np.max(np.abs(X - self.centre) * band / np.pi + counts, axis=1)
+        Phi = np.zeros((len(X), len(orders)))
+        fewest = turns.min(initial=np.inf)
+        groups = np.floor(np.log(turns / fewest) / np.log(_TURNS_RATIO))
+        groups[turns > max(_MOST_TURNS[X.shape[1]], _TURNS_RATIO * counts.max())] = -1
+        for group in np.unique(groups[groups >= 0]):
+            rows = groups == group
+            Phi[rows] = self._integrate_alike(kernel, X[rows], int(turns[rows].max()) + 24)
+        return Phi
+
+    def _integrate_alike(self, kernel: Kernel, X: Floats, size: int) -> Floats:
+        """Return φ with at least 2 · `size` nodes, doubled until φ no longer changes."""
         # Where the integrand turns fastest.
         far = X[np.unique(np.concatenate([X.argmin(axis=0), X.argmax(axis=0)]))]
-        radius = np.max(np.abs(far - self.centre), axis=0)
-        size = int(np.max(dilation * self._reaches(counts) * radius / np.pi + counts)) + 24
         enough = _CONVERGED * np.sqrt(prior_variance(kernel))
         while True:
             probe = self._sum_nodes(kernel, far, size)

@@ -1,12 +1,12 @@
 r"""Figure 3: what a diagonal S costs, for four distributions of the inputs.
 
 N = 1000 inputs, f drawn from a process with RBF kernel, and bounds over the number of features with
-kernel, noise and the features' own parameter learned: by L-BFGS on the collapsed bound, and for
+kernel, noise and the features' parameter learned: by L-BFGS on the collapsed bound, and for
 Trig features also by Adam on the Monte Carlo bound with the paper's settings.
 
-A dense S can do all that a diagonal one can, and more features all that fewer can. A search may
-miss this, as the paper saw; here it begins from several places, the best of the simpler model among
-them, and the file says what each of them led to.
+The best dense S has a larger bound than the best diagonal one, and more features have a larger one
+than fewer. A search may miss it, as the paper's did; here searches begin from several places, the
+best of the simpler model among them, and the file holds the bound that each of them led to.
 """
 
 from __future__ import annotations
@@ -15,23 +15,21 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from orthogp.exact.process import ExactObjective
-from orthogp.features import MeanPrior
-from orthogp.features.bands import Trig
-from orthogp.features.inducing import covariance_matrix
+from orthogp.features import MeanPrior, Trig
 from orthogp.kernels import RBF
 from orthogp.learning.optimise import Budget, search
-from orthogp.paper.hyperparameters import (
+from orthogp.paper.fits import (
     CollapsedObjective,
     Hyperparameters,
     Learned,
     Schedule,
-    TracedTrig,
+    draw_targets,
     traced_family,
     train,
 )
@@ -45,12 +43,9 @@ from orthogp.paper.run import (
     Row,
     Value,
     Write,
-    add_legend,
-    figure_style,
-    make_panels,
+    column,
+    drawn,
     number,
-    save_figure,
-    set_title,
 )
 from orthogp.rows import Rows
 from orthogp.stochastic.bound import StochasticModel
@@ -58,7 +53,6 @@ from orthogp.stochastic.variational import COVARIANCES, Covariance
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 KERNEL = RBF(variance=0.5, lengthscale=0.5)
 NOISE_VARIANCE = 0.01**2
@@ -70,11 +64,17 @@ STARTS = ("defaults", "truth", "scan", "fewer_features", "other_covariance")
 # Variance, lengthscale and noise variance of a search that knows nothing: the defaults of GPflow,
 # in which the paper's experiments were written.
 _DEFAULTS = (1.0, 1.0, 1.0)
-# The grid on which the bound is scanned, and how many of the scales a search begins from.
+# The true ones.
+_TRUTH = (float(KERNEL.variance), float(KERNEL.lengthscale), NOISE_VARIANCE)
+# The variances of the grid on which the bound is scanned.
 _VARIANCES = (0.05, 0.15, 0.5)
+# Its lengthscales.
 _LENGTHSCALES = (0.5, 0.8)
+# Its noise variances.
 _NOISES = np.geomspace(1e-4, 0.3, 7)
+# Its scales, relative to the first one.
 _SCALE_FACTORS = np.geomspace(0.4, 2.5, 9)
+# The number of scales from which a search begins.
 _NUM_SCANNED = 5
 # The accuracy of a search, in nats, up to which bounds are compared.
 _TOLERANCE = 1e-3
@@ -90,7 +90,7 @@ _COVARIANCE_MARKERS = {"dense": "o", "diagonal": "s"}
 def bimodal(rng: np.random.Generator, size: int) -> NDArray[np.float64]:
     """Return draws of two Gaussians of variance 1 (weight 0.7) and 0.5 (weight 0.3).
 
-    Their means are such that the mixture has mean 0 and standard deviation 3.
+    The mixture has mean 0 and standard deviation 3.
     """
     within = 0.7 * 1.0 + 0.3 * 0.5
     right = np.sqrt((9 - within) / (0.7 * (3 / 7) ** 2 + 0.3))
@@ -119,15 +119,13 @@ def draw_data(name: str, num_rows: int, seed: int) -> Data:
     """Return rows whose inputs have one of the distributions."""
     rng = np.random.default_rng([seed, list(INPUTS).index(name)])
     x = np.sort(INPUTS[name](rng, num_rows))
-    K = np.asarray(covariance_matrix(KERNEL, x[:, None], x[:, None]))
-    f = np.linalg.cholesky(K + 1e-10 * np.eye(num_rows)) @ rng.standard_normal(num_rows)
-    return Data(x, f + np.sqrt(NOISE_VARIANCE) * rng.standard_normal(num_rows))
+    return Data(x, draw_targets(KERNEL, NOISE_VARIANCE, x[:, None], rng))
 
 
 # ---------------------------------------------------------------------- the experiment
 
 
-class Plan(NamedTuple):
+class Figure3(NamedTuple):
     """How many rows and features there are, and how the stochastic fits train."""
 
     num_rows: int = 1000
@@ -137,40 +135,61 @@ class Plan(NamedTuple):
     stochastic_features: tuple[int, ...] = (11, 21, 31, 41, 51, 61, 71)
     seed: int = 0
 
+    @classmethod
+    def quick(cls) -> Self:
+        """Return smaller settings."""
+        return cls(
+            num_rows=200,
+            num_features=(11, 31),
+            inputs=("Gaussian, sd 3", "bimodal, sd 3"),
+            schedule=Schedule(max_steps=800, learning_rate=5e-2, repeats=100),
+            stochastic_features=(31,),
+        )
 
-FULL = Plan()
-QUICK = Plan(
-    num_rows=200,
-    num_features=(11, 31),
-    inputs=("Gaussian, sd 3", "bimodal, sd 3"),
-    schedule=Schedule(max_steps=800, learning_rate=5e-2, repeats=100),
-    stochastic_features=(31,),
-)
-
-
-def reproduce(out: Path, plan: Plan, write: Write) -> list[Path]:
-    """Return the paths of figure 3 and of its bounds."""
-    ledgers = Ledgers.within(out, write)
-    columns = []
-    for name in plan.inputs:
-        data = draw_data(name, plan.num_rows, plan.seed)
-        task = _Task(data, {"inputs": name, "num_rows": plan.num_rows, "seed": plan.seed})
-        exact = ledgers.exact.run(task.settings, partial(learn_exact, data))
-        limit = number(exact, "log_marginal_likelihood")
-        curves = {
-            family: _sweep(ledgers.collapsed, task, family, plan.num_features, limit)
-            for family in FAMILIES
-        }
-        points: dict[Covariance, list[Row]] = {
-            covariance: [
-                _train(ledgers.stochastic, task, covariance, count, plan.schedule)
-                for count in plan.stochastic_features
-            ]
-            for covariance in COVARIANCES
-        }
-        columns.append(_Column(name, limit, curves, points))
-    figure = _draw(columns, plan.num_rows)
-    return [*ledgers.paths, save_figure(figure, out / "figure3.png")]
+    def reproduce(self, out: Path, write: Write) -> list[Path]:
+        """Return the paths of figure 3 and of its bounds."""
+        known = ["inputs", "num_rows", "seed"]
+        learned, checks = Hyperparameters._fields, ["below_exact", "above_fewer_features"]
+        exact = Ledger(
+            out / "figure3_exact.csv",
+            known,
+            ["log_marginal_likelihood", *learned[:-1], "seconds"],
+            write,
+        )
+        starts = [f"elbo_from_{start}" for start in STARTS]
+        collapsed = Ledger(
+            out / "figure3.csv",
+            [*known, "family", "covariance", "num_features"],
+            ["elbo", *starts, *learned, "at_limit", *checks, "above_diagonal", "seconds"],
+            write,
+        )
+        stochastic = Ledger(
+            out / "figure3_stochastic.csv",
+            [*known, "covariance", "num_features", *Schedule._fields],
+            ["average_elbo", "standard_error", "elbo", "collapsed_elbo", *learned, "seconds"],
+            write,
+        )
+        columns = []
+        for name in self.inputs:
+            data = draw_data(name, self.num_rows, self.seed)
+            task = _Task(data, {"inputs": name, "num_rows": self.num_rows, "seed": self.seed})
+            row = exact.run(task.settings, partial(learn_exact, data))
+            limit = number(row, "log_marginal_likelihood")
+            curves = {
+                family: _sweep(collapsed, task, family, self.num_features, limit)
+                for family in FAMILIES
+            }
+            points: dict[Covariance, list[Row]] = {
+                covariance: [
+                    _train(stochastic, task, covariance, count, self.schedule)
+                    for count in self.stochastic_features
+                ]
+                for covariance in COVARIANCES
+            }
+            columns.append(_Column(name, limit, curves, points))
+        path = out / "figure3.png"
+        _draw(path, columns, self.num_rows)
+        return [collapsed.path, exact.path, stochastic.path, path]
 
 
 class _Task(NamedTuple):
@@ -180,78 +199,18 @@ class _Task(NamedTuple):
     settings: dict[str, Value]
 
 
-class Ledgers(NamedTuple):
-    """The files of the experiment."""
-
-    exact: Ledger
-    collapsed: Ledger
-    stochastic: Ledger
-
-    @classmethod
-    def within(cls, out: Path, write: Write) -> Ledgers:
-        """Return the files in a directory."""
-        data = ["inputs", "num_rows", "seed"]
-        learned = ["variance", "lengthscale", "noise_variance", "scale"]
-        return cls(
-            Ledger(
-                out / "figure3_exact.csv",
-                data,
-                ["log_marginal_likelihood", *learned[:-1], "seconds"],
-                write,
-            ),
-            Ledger(
-                out / "figure3.csv",
-                [*data, "family", "covariance", "num_features"],
-                [
-                    "elbo",
-                    *(f"elbo_from_{start}" for start in STARTS),
-                    *learned,
-                    "at_limit",
-                    "below_exact",
-                    "above_fewer_features",
-                    "above_diagonal",
-                    "seconds",
-                ],
-                write,
-            ),
-            Ledger(
-                out / "figure3_stochastic.csv",
-                [*data, "covariance", "num_features", *Schedule._fields],
-                [
-                    "average_elbo",
-                    "standard_error",
-                    "elbo",
-                    "collapsed_elbo",
-                    *learned,
-                    "seconds",
-                ],
-                write,
-            ),
-        )
-
-    @property
-    def paths(self) -> list[Path]:
-        """Where they are."""
-        return [self.collapsed.path, self.exact.path, self.stochastic.path]
-
-
 def learn_exact(data: Data) -> dict[str, Value]:
     """Return the largest log marginal likelihood, and where it is."""
     objective = ExactObjective(KERNEL, MeanPrior(), Rows(data.x[:, None], data.y))
-    start = np.log([float(KERNEL.variance), float(KERNEL.lengthscale), NOISE_VARIANCE])
+    start = np.log(_TRUTH)
     found = search(
         objective.value_and_gradient,
         start,
         (start - 3.0, start + 3.0),
         Budget(max_iterations=60),
     )
-    variance, lengthscale, noise_variance = np.exp(found.x).tolist()
-    return {
-        "log_marginal_likelihood": found.value,
-        "variance": variance,
-        "lengthscale": lengthscale,
-        "noise_variance": noise_variance,
-    }
+    learned = dict(zip(Hyperparameters._fields, np.exp(found.x).tolist(), strict=False))
+    return {"log_marginal_likelihood": found.value, **learned}
 
 
 def _sweep(
@@ -268,7 +227,7 @@ def _sweep(
             {**task.settings, "family": family, "covariance": covariance, "num_features": count}
             for covariance in COVARIANCES
         ]
-        pair = ledger.run_together(settings, partial(learn_pair, objectives, x, fewer, limit))
+        pair = ledger.run_together(settings, partial(learn_pair, objectives, fewer, limit))
         for covariance, row in zip(COVARIANCES, pair, strict=True):
             rows[covariance].append(row)
     return rows
@@ -279,10 +238,10 @@ def _train(
 ) -> Row:
     """Return the row of a fit of Trig features by Adam, from the true hyperparameters."""
     x, y = task.data
-    family = TracedTrig.for_inputs(num_features, x)
+    family = traced_family("trig", num_features, x)
 
     def compute() -> dict[str, Value]:
-        features = Trig(num_features, a=family.first_scale(x), centre=0.0)
+        features = Trig(num_features, a=float(family.first_scale), centre=0.0)
         model = StochasticModel(features, KERNEL, NOISE_VARIANCE, covariance)
         q, average, error = train(x[:, None], y, model, schedule)
         kernel = {name: float(value) for name, value in q.kernel.parameters().items()}
@@ -304,10 +263,7 @@ def _train(
 
 
 def learn_pair(
-    objectives: Sequence[CollapsedObjective],
-    x: NDArray[np.float64],
-    fewer: Sequence[Row],
-    limit: float,
+    objectives: Sequence[CollapsedObjective], fewer: Sequence[Row], limit: float
 ) -> list[dict[str, Value]]:
     """Return the results for a dense and for a diagonal S, each also begun from the other's best.
 
@@ -315,7 +271,6 @@ def learn_pair(
     ----------
     objectives : pair of CollapsedObjective
         That of a dense S first.
-    x : (n,)
     fewer : pair of Row, or empty
         The results with fewer features.
     limit : float
@@ -323,11 +278,16 @@ def learn_pair(
     """
     ends = []
     for index, objective in enumerate(objectives):
-        starts = _starts(objective, x)
+        scale = float(objective.family.first_scale)
+        starts = {
+            "defaults": Hyperparameters(*_DEFAULTS, scale),
+            "truth": Hyperparameters(*_TRUTH, scale),
+        }
         if fewer:
-            starts["fewer_features"] = _hyperparameters(fewer[index])
+            learned = (number(fewer[index], name) for name in Hyperparameters._fields)
+            starts["fewer_features"] = Hyperparameters(*learned)
         by_start = {name: objective.learn(start) for name, start in starts.items()}
-        scanned = [objective.learn(start) for start in _scan(objective, x)]
+        scanned = [objective.learn(start) for start in _scan(objective)]
         ends.append({**by_start, "scan": max(scanned, key=lambda end: end.value)})
     best = [_best(by_start).hyperparameters for by_start in ends]
     for by_start, objective, other in zip(ends, objectives, reversed(best), strict=True):
@@ -352,30 +312,17 @@ def learn_pair(
     return results
 
 
-def _starts(objective: CollapsedObjective, x: NDArray[np.float64]) -> dict[str, Hyperparameters]:
-    """Return where a search begins that knows of no other."""
-    scale = objective.family.first_scale(x)
-    truth = Hyperparameters(
-        float(KERNEL.variance), float(KERNEL.lengthscale), NOISE_VARIANCE, scale
-    )
-    return {"defaults": Hyperparameters(*_DEFAULTS, scale), "truth": truth}
-
-
-def _hyperparameters(row: Row) -> Hyperparameters:
-    return Hyperparameters(*(number(row, name) for name in Hyperparameters._fields))
-
-
 def _best(ends: Mapping[str, Learned]) -> Learned:
     return max(ends.values(), key=lambda end: end.value)
 
 
-def _scan(objective: CollapsedObjective, x: NDArray[np.float64]) -> list[Hyperparameters]:
+def _scan(objective: CollapsedObjective) -> list[Hyperparameters]:
     """Return the best points of a grid, each of another scale.
 
     Few features can see all of the spectrum over part of the inputs, or the other way round: the
     scale is what maxima differ in.
     """
-    first = objective.family.first_scale(x)
+    first = float(objective.family.first_scale)
     best: list[tuple[float, Hyperparameters]] = []
     for factor in _SCALE_FACTORS:
         candidates = [
@@ -393,18 +340,7 @@ def _scan(objective: CollapsedObjective, x: NDArray[np.float64]) -> list[Hyperpa
 
 
 class _Column(NamedTuple):
-    """The results for one distribution of the inputs.
-
-    Attributes
-    ----------
-    title : str
-    limit : float
-        The largest log marginal likelihood.
-    curves : mapping
-        The rows of collapsed bounds by family and covariance.
-    points : mapping
-        The rows of stochastic fits by covariance.
-    """
+    """The largest likelihood for some inputs, the collapsed bounds, and the stochastic fits."""
 
     title: str
     limit: float
@@ -412,66 +348,54 @@ class _Column(NamedTuple):
     points: Mapping[Covariance, Sequence[Row]]
 
 
-def _draw(columns: Sequence[_Column], num_rows: int) -> Figure:
-    """Return bounds over the number of features, one column for each distribution of inputs."""
+def _draw(path: Path, columns: Sequence[_Column], num_rows: int) -> None:
+    """Draw bounds over the number of features, one column for each distribution of inputs."""
     families, limits = list(columns[0].curves), _limits(columns)
-    with figure_style():
-        figure, grid = make_panels(
-            len(families) + 1,
-            len(columns),
-            size=(3.2 * len(columns) + 0.6, 2.7 * (len(families) + 1)),
-            sharex=True,
-            sharey="row",
-        )
-        set_title(figure, f"Dense and diagonal covariances of q(u), N = {num_rows}, RBF kernel")
-        for axes_column, column in zip(grid.T, columns, strict=True):
+    title = f"Dense and diagonal covariances of q(u), N = {num_rows}, RBF kernel"
+    shape = len(families) + 1, len(columns)
+    size = 3.2 * shape[1] + 0.6, 2.7 * shape[0]
+    with drawn(path, shape, size=size, title=title, sharex=True, sharey="row") as grid:
+        for axes_column, inputs in zip(grid.T, columns, strict=True):
             for axes, family in zip(axes_column, families):
-                _draw_bounds(axes, column, family)
+                _draw_bounds(axes, inputs, family)
                 if family == "trig":
-                    _draw_points(axes, column, limits[0])
-                axes.set_title(f"{_NAMES[family]}, inputs: {column.title}")
-            _draw_gaps(axes_column[-1], column)
+                    _draw_points(axes, inputs, limits[0])
+                axes.set_title(f"{_NAMES[family]}, inputs: {inputs.title}")
+            _draw_gaps(axes_column[-1], inputs)
             axes_column[-1].set(title="What a diagonal S costs", xlabel="number of features M")
         for axes in grid[:-1, 0]:
             axes.set(ylabel="ELBO / nats", ylim=limits)
         grid[-1, 0].set_ylabel("dense − diagonal / nats")
-        add_legend(figure)
-    return figure
 
 
 def _limits(columns: Sequence[_Column]) -> tuple[float, float]:
     """Return an axis for all collapsed bounds."""
-    values = [column.limit for column in columns]
-    for column in columns:
-        for curves in column.curves.values():
-            values += [number(row, "elbo") for rows in curves.values() for row in rows]
+    values = [inputs.limit for inputs in columns]
+    for inputs in columns:
+        for curves in inputs.curves.values():
+            values += [value for rows in curves.values() for value in column(rows, "elbo")]
     margin = 0.08 * (max(values) - min(values))
     return min(values) - margin, max(values) + margin
 
 
-def _draw_bounds(axes: Axes, column: _Column, family: str) -> None:
-    axes.axhline(
-        column.limit,
-        color=BLACK,
-        linestyle="-.",
-        linewidth=1.1,
-        label="exact log marginal likelihood",
-    )
+def _draw_bounds(axes: Axes, inputs: _Column, family: str) -> None:
+    label = "exact log marginal likelihood"
+    axes.axhline(inputs.limit, color=BLACK, linestyle="-.", linewidth=1.1, label=label)
     for covariance in COVARIANCES:
-        rows = column.curves[family][covariance]
+        rows = inputs.curves[family][covariance]
         axes.plot(
-            [number(row, "num_features") for row in rows],
-            [number(row, "elbo") for row in rows],
+            column(rows, "num_features"),
+            column(rows, "elbo"),
             color=COVARIANCE_COLOURS[covariance],
             linestyle="-" if covariance == "dense" else "--",
             label=f"{covariance} S, collapsed bound",
         )
 
 
-def _draw_points(axes: Axes, column: _Column, low: float) -> None:
+def _draw_points(axes: Axes, inputs: _Column, low: float) -> None:
     """Draw the stochastic fits, those that end below the axis as triangles at its foot."""
     for covariance in COVARIANCES:
-        for row in column.points[covariance]:
+        for row in inputs.points[covariance]:
             elbo = number(row, "average_elbo")
             axes.plot(
                 number(row, "num_features"),
@@ -487,15 +411,12 @@ def _draw_points(axes: Axes, column: _Column, low: float) -> None:
             )
 
 
-def _draw_gaps(axes: Axes, column: _Column) -> None:
-    for index, (family, curves) in enumerate(column.curves.items()):
-        pairs = list(zip(curves["dense"], curves["diagonal"], strict=True))
+def _draw_gaps(axes: Axes, inputs: _Column) -> None:
+    for index, (family, curves) in enumerate(inputs.curves.items()):
+        dense, diagonal = (column(curves[covariance], "elbo") for covariance in COVARIANCES)
         axes.plot(
-            [number(dense, "num_features") for dense, _ in pairs],
-            [
-                max(number(dense, "elbo") - number(diagonal, "elbo"), _LEAST_GAP)
-                for dense, diagonal in pairs
-            ],
+            column(curves["dense"], "num_features"),
+            np.maximum(np.subtract(dense, diagonal), _LEAST_GAP),
             color=(VERMILLION, PURPLE)[index],
             marker=MARKERS[index],
             markersize=4,

@@ -1,15 +1,17 @@
 """How experiments run: by name, with results that outlive an interruption, and figures alike.
 
-Each experiment is a module with `reproduce`, which writes a figure and beside it CSV files whose
-rows are kept from one run to the next. The settings are the paper's (`FULL` of each module), or
-smaller ones that show the way (`QUICK`).
+Each experiment is a class whose fields are its settings: by default the paper's, and smaller ones
+that show the way by `quick`. `reproduce` writes a figure and beside it CSV files whose rows are
+kept from one run to the next.
 """
 
 from __future__ import annotations
 
 import csv
 import time
-from collections.abc import Callable, Mapping, Sequence
+from ast import literal_eval
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,11 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from orthogp.errors import InputError
+from orthogp.paper import EXPERIMENTS
 from orthogp.report import plots
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 Write = Callable[[str], object]
 Value = str | int | float | bool
@@ -68,9 +70,9 @@ def run_experiments(names: Sequence[str], out: Path, *, quick: bool, write: Writ
         ) from error
     paths = []
     for name in names:
-        experiment = import_module(f"orthogp.paper.{name}")
-        plan = experiment.QUICK if quick else experiment.FULL
-        paths += experiment.reproduce(out, plan, write)
+        module, kind = EXPERIMENTS[name].split(".")
+        experiment = getattr(import_module(f"orthogp.paper.{module}"), kind)
+        paths += (experiment.quick() if quick else experiment()).reproduce(out, write)
     return paths
 
 
@@ -123,11 +125,7 @@ class Ledger:
     def run(self, settings: Mapping[str, Value], compute: Callable[[], Mapping[str, Value]]) -> Row:
         """Return the row of a run, which is computed only if it is not there.
 
-        Parameters
-        ----------
-        settings : mapping
-        compute : callable
-            Returns the results; `seconds`, if it is a column, is added to them.
+        `compute` returns the results; `seconds`, if it is a column, is added to them.
         """
         return self.run_together([settings], lambda: [compute()])[0]
 
@@ -183,6 +181,11 @@ def number(row: Mapping[str, Value], name: str) -> float:
     return float(row[name])
 
 
+def column(rows: Sequence[Mapping[str, Value]], name: str) -> list[float]:
+    """Return a result of each row as a number."""
+    return [number(row, name) for row in rows]
+
+
 def _as_text(value: Value) -> str:
     """Return the shortest text that reads back as the same value."""
     if isinstance(value, bool | str | int):
@@ -192,14 +195,10 @@ def _as_text(value: Value) -> str:
 
 def _as_value(text: str) -> Value:
     """Return the number or the truth value that a text stands for, or the text itself."""
-    if text in ("True", "False"):
-        return text == "True"
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
+    try:
+        return literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
 
 
 def power_law(x: Sequence[float], y: Sequence[float]) -> tuple[float, float]:
@@ -211,36 +210,29 @@ def power_law(x: Sequence[float], y: Sequence[float]) -> tuple[float, float]:
 # ---------------------------------------------------------------------- figures
 
 
-def figure_style() -> Any:
-    """Return a context in which figures look like all others."""
-    return plots.require_matplotlib().rc_context(_STYLE)
-
-
-def make_panels(
-    num_rows: int, num_columns: int, *, size: tuple[float, float], **shared: Any
-) -> tuple[Figure, NDArray[Any]]:
-    """Return a figure with a grid of axes, (num_rows, num_columns)."""
-    figure = plots.require_matplotlib().figure.Figure(figsize=size, layout="constrained")
-    return figure, figure.subplots(num_rows, num_columns, squeeze=False, **shared)
-
-
-def set_title(figure: Figure, title: str) -> None:
-    """Write a line above all panels."""
-    figure.suptitle(title, x=0.01, ha="left", fontsize=11)
-
-
-def add_legend(figure: Figure) -> None:
-    """Add one legend below the panels, with every label once."""
-    handles: dict[str, Any] = {}
-    for axes in figure.axes:
-        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
-            handles.setdefault(label, handle)
-    figure.legend(
-        list(handles.values()),
-        list(handles),
-        loc="outside lower center",
-        ncols=max(1, min(len(handles), int(figure.get_figwidth() / _LEGEND_COLUMN))),
-    )
+@contextmanager
+def drawn(
+    path: Path, shape: tuple[int, int], *, size: tuple[float, float], title: str, **shared: Any
+) -> Iterator[NDArray[Any]]:
+    """Give a grid of axes to draw on, then write the figure with a title and one legend."""
+    matplotlib = plots.require_matplotlib()
+    with matplotlib.rc_context(_STYLE):
+        figure = matplotlib.figure.Figure(figsize=size, layout="constrained")
+        figure.suptitle(title, x=0.01, ha="left", fontsize=11)
+        yield figure.subplots(*shape, squeeze=False, **shared)
+        # Every label once.
+        handles: dict[str, Any] = {}
+        for axes in figure.axes:
+            for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+                handles.setdefault(label, handle)
+        if handles:
+            figure.legend(
+                list(handles.values()),
+                list(handles),
+                loc="outside lower center",
+                ncols=max(1, min(len(handles), int(figure.get_figwidth() / _LEGEND_COLUMN))),
+            )
+    plots.save(figure, path)
 
 
 def draw_points(
@@ -264,9 +256,3 @@ def set_log_ticks(axes: Axes, numbers: Sequence[int]) -> None:
     axes.set_xscale("log")
     axes.set_xticks(numbers, [f"{number:,}" for number in numbers])
     axes.set_xticks([], minor=True)
-
-
-def save_figure(figure: Figure, path: Path) -> Path:
-    """Return the path of a figure that has been written."""
-    plots.save(figure, path)
-    return path

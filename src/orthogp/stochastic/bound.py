@@ -7,11 +7,8 @@ For a likelihood whose logarithm is quadratic in f, log p(y_n|f_n) = A_n + B_n f
 
 Two independent sets of frequencies give independent unbiased estimates φ̂ and φ̂' of the features,
 hence μ̂ = (φ̂ + φ̂')ᵀm/2 of the mean, φ̂ᵀm φ̂'ᵀm of its square and k(0) + φ̂ᵀ(S − I)φ̂' of the variance.
-The sum over features comes first: ψᵀm is formed once per batch, and nothing of size Ñ × M ever is.
-
-In one column with stratified samples mean and variance are trigonometric polynomials over evenly
-spaced frequencies, in O(ÑT + T²) for Trig with a diagonal S and O(ÑT + M²T + MT²) with a dense
-one; samples that are not evenly spaced cost O(ÑT²).
+One column with stratified samples costs O(ÑT + T²) for Trig with a diagonal S and
+O(ÑT + M²T + MT²) with a dense one; samples that are not evenly spaced cost O(ÑT²).
 """
 
 from __future__ import annotations
@@ -31,36 +28,36 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import cho_solve
 
 from orthogp.errors import InputError
-from orthogp.features import MeanPrior
-from orthogp.features.base import as_rows, prior_variance
-from orthogp.features.spectral import SpectralFeatures
+from orthogp.features import MeanPrior, SpectralFeatures
+from orthogp.features.base import as_rows
+from orthogp.inference.bounds import Bound, Certificate
 from orthogp.inference.parameters import Slot, learned_slots, pack, unpack
 from orthogp.inference.predictive import FamilyPosterior
 from orthogp.inference.threads import lower_factor
 from orthogp.kernels import Kernel
+from orthogp.learning.problem import Fit
 from orthogp.precision import AnyArray, in_double
 from orthogp.rows import Domain
 from orthogp.stochastic.frequencies import (
+    Marginals,
     Sampler,
-    Samples,
-    WeightedSamples,
     check_samples,
     draw_pair,
-    pair_sums,
+    estimate_marginals,
 )
 from orthogp.stochastic.training import (
     Batch,
     BatchSource,
     Progress,
-    Trained,
     TrainingSettings,
+    TrainingState,
+    compiled_estimates,
     train,
 )
-from orthogp.stochastic.variational import Covariance, Normal, prior_normal
+from orthogp.stochastic.variational import LEAST, Covariance, Normal, prior_normal
 
 Likelihood = Literal["gaussian", "logistic"]
 Learned = Literal["kernel", "noise", "dilation", "offset"]
-_LEARNED = get_args(Learned)
 
 #: The number of rows in a mini-batch, if left open.
 BATCH_SIZE = 256
@@ -71,8 +68,6 @@ NUM_FEATURES = {1: 64, 2: 225, 3: 343}
 _MOST_SAMPLES_PER_FEATURE = 32
 # The number of estimates that are averaged in one compiled call.
 _REPEATS = 100
-# The least variance of a combination of features, relative to the largest: rounding.
-_LEAST = 1e-15
 
 
 def natural_step_for(batch_size: int | None) -> float:
@@ -80,33 +75,7 @@ def natural_step_for(batch_size: int | None) -> float:
     return 0.9 if batch_size is None else 0.1
 
 
-# ---------------------------------------------------------------------- terms of the estimate
-
-
-class Marginals(NamedTuple):
-    """Unbiased estimates at a batch of points.
-
-    Attributes
-    ----------
-    first, second : (n,)
-        Independent estimates of μ_n.
-    variance : (n,)
-        σ_n², which may come out negative.
-    """
-
-    first: Float[AnyArray, " n"]
-    second: Float[AnyArray, " n"]
-    variance: Float[AnyArray, " n"]
-
-    @property
-    def mean(self) -> Float[AnyArray, " n"]:
-        """μ̂."""
-        return (self.first + self.second) / 2
-
-    @property
-    def square(self) -> Float[AnyArray, " n"]:
-        """The estimate of E f² = μ² + σ²."""
-        return self.first * self.second + self.variance
+# ---------------------------------------------------------------------- likelihoods
 
 
 class QuadraticTerms(NamedTuple):
@@ -143,35 +112,6 @@ def logistic_terms(y: Float[AnyArray, " n"], square: Float[AnyArray, " n"]) -> Q
     return QuadraticTerms(constant, y - 0.5, precision)
 
 
-def estimate_marginals(
-    features: SpectralFeatures,
-    kernel: Kernel,
-    q: Normal,
-    X: Float[AnyArray, "n d"],
-    samples: tuple[Samples, Samples],
-    dilation: Float[AnyArray, " d"] | None = None,
-) -> Marginals:
-    """Return the estimates of mean and variance of f at the rows of X.
-
-    Parameters
-    ----------
-    features : SpectralFeatures
-        Placed.
-    samples : pair of Samples
-        Two independent sets.
-    dilation : (d,), optional
-        In place of the dilation of the features (Trig's a), to be differentiated.
-    """
-    c = jnp.asarray(features.dilation if dilation is None else dilation)
-    first, second = samples
-    sets = (
-        WeightedSamples(features, kernel, first, c),
-        WeightedSamples(features, kernel, second, c),
-    )
-    sums = pair_sums(sets, q, jnp.asarray(X) - jnp.asarray(features.centre))
-    return Marginals(sums.first, sums.second, kernel.prior_variance() + sums.form)
-
-
 # ---------------------------------------------------------------------- the model
 
 
@@ -194,14 +134,10 @@ class StochasticModel:
     ----------
     features : SpectralFeatures
         With a dilation (Trig's a) to start from, or one that is chosen for the kernel.
-    kernel : Kernel
-        To start from.
-    noise_variance : float
-        To start from.
+    kernel, noise_variance, offset
+        To start from; the offset is a constant that is part of f.
     covariance : {"dense", "diagonal"}
         The form of S.
-    offset : float
-        A constant that is part of f, to start from.
     likelihood : {"gaussian", "logistic"}
     learn : collection of {"kernel", "noise", "dilation", "offset"}
         What is learned beside q(u).
@@ -219,10 +155,11 @@ class StochasticModel:
     sampler: Sampler = "stratified"
 
     def __post_init__(self) -> None:
-        unknown = set(self.learn) - set(_LEARNED)
+        known = get_args(Learned)
+        unknown = set(self.learn) - set(known)
         if unknown:
             raise InputError(
-                f"learn takes {', '.join(map(repr, _LEARNED))}, got {', '.join(sorted(unknown))}."
+                f"learn takes {', '.join(map(repr, known))}, got {', '.join(sorted(unknown))}."
             )
         if not isinstance(self.features, SpectralFeatures):
             raise InputError(
@@ -235,23 +172,20 @@ class StochasticModel:
         """The learned parameters of the kernel."""
         return learned_slots(self.kernel)
 
-    def placed(self, X: NDArray) -> StochasticModel:
-        """Return a copy with features placed for the rows."""
-        lower, upper = np.min(X, axis=0), np.max(X, axis=0)
-        self.features.check(self.kernel, len(lower))
-        features = self.features.placed(self.kernel, lower.astype(float), upper.astype(float))
-        return replace(self, features=features)
+    def placed(self, box: Domain) -> StochasticModel:
+        """Return a copy with features placed for rows within a box."""
+        self.features.check(self.kernel, len(box.lower))
+        return replace(self, features=self.features.placed(self.kernel, *box))
 
     def start(self, q: Normal | None = None) -> Parameters:
         """Return the parameters to start from, with q(u) at the prior unless given.
 
         The features must be placed.
         """
-        num_features = self.features.num_features
         num_dims = np.array(self.features.orders).shape[1]
         dilation = np.broadcast_to(np.asarray(self.features.dilation, dtype=float), (num_dims,))
         return Parameters(
-            prior_normal(self.covariance, num_features) if q is None else q,
+            prior_normal(self.covariance, self.features.num_features) if q is None else q,
             pack(self.kernel, self.slots),
             np.log(np.asarray(self.noise_variance, dtype=float)),
             np.log(dilation),
@@ -288,12 +222,8 @@ class StochasticModel:
         self, parameters: Parameters, batch: Batch, keys: jax.Array, num_samples: int
     ) -> NDArray[np.float64]:
         """Return one estimate of the bound of a batch for each random key."""
-
-        @jax.jit
-        def some(parameters, batch, keys):
-            estimate = partial(self.estimate, num_samples=num_samples, num_rows=len(batch.y))
-            return lax.map(lambda key: estimate(parameters, batch, key), keys)
-
+        estimate = partial(self.estimate, num_samples=num_samples, num_rows=len(batch.y))
+        some = compiled_estimates(estimate)
         starts = range(0, len(keys), _REPEATS)
         parts = [np.asarray(some(parameters, batch, keys[i : i + _REPEATS])) for i in starts]
         return np.concatenate(parts)
@@ -306,69 +236,27 @@ class StochasticModel:
 # ---------------------------------------------------------------------- training
 
 
-@dataclass(frozen=True)
-class StochasticFit:
-    """A trained model.
+@dataclass(frozen=True, kw_only=True)
+class StochasticFit(Fit):
+    """A fit whose bound is the mean of the last block's estimates, with q(u) and its training.
 
     Attributes
     ----------
-    features : SpectralFeatures
-        With the dilation learned.
-    kernel : Kernel
-    noise_variance : float
     mean, covariance : (m,), (m, m)
         Of q(u).
-    history : list of Progress
-    reason : str
-        Why training ended.
-    converged : bool
     """
 
-    features: SpectralFeatures
-    kernel: Kernel
-    noise_variance: float
+    features: SpectralFeatures  # pyright: ignore[reportGeneralTypeIssues]
     mean: NDArray[np.float64]
     covariance: NDArray[np.float64]
     history: list[Progress]
-    reason: str
-    converged: bool
     parameters: Parameters
     model: StochasticModel
-    box: Domain
 
     @property
     def last(self) -> Progress:
         """Where training ended; the bound is NaN if not even the first block went well."""
         return self.history[-1] if self.history else Progress(0, 0, np.nan, np.nan, 0)
-
-    @property
-    def offset(self) -> float:
-        """A constant that is part of f."""
-        return float(self.parameters.offset)
-
-    def posterior(self) -> FamilyPosterior:
-        """Return q(f), its features by deterministic quadrature; variances are never negative.
-
-        Far from the rows the features vanish and q(f) is the prior: it holds everywhere.
-        """
-        # With very little noise, rounding can leave S singular.
-        factor = lower_factor(self.covariance, _LEAST)
-        precision = cho_solve((factor, True), np.eye(len(factor)))
-        chol = lower_factor(precision, _LEAST)
-        middle = np.stack([self.box.lower, self.box.upper, np.mean(self.box, axis=0)])
-        explained = np.sum(self.features.evaluate(self.kernel, middle) ** 2, axis=1)
-        residual = float(np.mean(prior_variance(self.kernel) - explained))
-        return FamilyPosterior(
-            self.features,
-            self.kernel,
-            self.noise_variance,
-            MeanPrior(),
-            self.mean[:, None],
-            chol,
-            max(residual, 0.0),
-            Domain(np.full(middle.shape[1], -np.inf), np.full(middle.shape[1], np.inf)),
-            offset=self.offset,
-        )
 
     @in_double
     def average_elbo(
@@ -384,12 +272,9 @@ class StochasticFit:
 
 
 def train_stochastic(
-    X: ArrayLike,
-    y: ArrayLike,
-    model: StochasticModel,
-    settings: TrainingSettings | None = None,
+    X: ArrayLike, y: ArrayLike, model: StochasticModel, settings: TrainingSettings | None = None
 ) -> StochasticFit:
-    """Return the model that maximises the bound, estimated from mini-batches.
+    """Return the q(u) and hyperparameters that maximise the estimated bound.
 
     Parameters
     ----------
@@ -404,36 +289,64 @@ def train_stochastic(
     if np.ndim(X) == 1:
         X = np.asarray(X)[:, None]
     rows = BatchSource(X, y, settings.batch_size)
-    model = replace(model, sampler=settings.sampler).placed(rows.X)
+    model = replace(model, sampler=settings.sampler).placed(Domain.around(rows.X))
 
     def objective_with(num_samples: int):
         return partial(model.estimate, num_samples=num_samples, num_rows=len(rows))
 
     least = 2 ** int(np.ceil(np.log2(max(model.features.num_features, 8))))
-    trained = train(
-        objective_with,
-        model.start(),
-        rows,
-        settings,
-        first_samples=least,
-        most_samples=_MOST_SAMPLES_PER_FEATURE * least,
-    )
-    return _finished(model, trained, Domain(np.min(rows.X, axis=0), np.max(rows.X, axis=0)))
+    most = _MOST_SAMPLES_PER_FEATURE * least
+    trained = train(objective_with, model.start(), rows, settings, (least, most))
+    return _finished(model, trained, rows)
 
 
 @in_double
-def _finished(model: StochasticModel, trained: Trained, box: Domain) -> StochasticFit:
+def _finished(model: StochasticModel, trained: TrainingState, rows: BatchSource) -> StochasticFit:
     parameters: Parameters = trained.parameters
+    features = model.features.dilated(np.exp(np.asarray(parameters.log_dilation)))
+    kernel = unpack(model.kernel, model.slots, np.asarray(parameters.log_kernel))
+    noise_variance = float(np.exp(parameters.log_noise_variance))
+    mean, covariance = np.asarray(parameters.q.mean), np.asarray(parameters.q.covariance())
+    elbo = trained.history[-1].elbo if trained.history else np.nan
+    bound = Bound(data_fit=elbo, complexity=0.0, trace=0.0)
+
+    def posterior(domain: Domain, num_threads: int) -> FamilyPosterior:
+        """Return q(f), its features by quadrature; beyond their reach it is the prior."""
+        # With very little noise, rounding can leave S singular.
+        factor = lower_factor(covariance, LEAST)
+        precision = cho_solve((factor, True), np.eye(len(factor)))
+        box = Domain.around(rows.X)
+        left_out = features.residual_variance(kernel, np.stack([*box, box.centre]))
+        return FamilyPosterior(
+            features,
+            kernel,
+            noise_variance,
+            MeanPrior(),
+            mean[:, None],
+            lower_factor(precision, LEAST),
+            float(np.mean(left_out)),
+            Domain(np.full(len(box.lower), -np.inf), np.full(len(box.lower), np.inf)),
+            num_threads,
+            offset=float(parameters.offset),
+        )
+
     return StochasticFit(
-        features=model.features.dilated(np.exp(np.asarray(parameters.log_dilation))),
-        kernel=unpack(model.kernel, model.slots, np.asarray(parameters.log_kernel)),
-        noise_variance=float(np.exp(parameters.log_noise_variance)),
-        mean=np.asarray(parameters.q.mean),
-        covariance=np.asarray(parameters.q.covariance()),
-        history=trained.history,
-        reason=trained.reason,
+        kernel=kernel,
+        noise_variance=noise_variance,
+        elbo=bound,
+        tightened=bound,
+        upper=Bound(np.nan, 0.0, 0.0),
+        certificate=Certificate(elbo, np.nan, 0.0),
+        status=trained.reason,
         converged=trained.converged,
+        num_evaluations=trained.step,
+        rows=len(rows),
+        posterior=posterior,
+        num_features=len(mean),
+        features=features,
+        mean=mean,
+        covariance=covariance,
+        history=trained.history,
         parameters=parameters,
         model=model,
-        box=box,
     )

@@ -1,4 +1,4 @@
-"""StochasticGPRegressor: the paper's minibatch inference behind scikit-learn's interface."""
+"""StochasticGPRegressor: the paper's mini-batch inference behind scikit-learn's interface."""
 
 from __future__ import annotations
 
@@ -17,16 +17,14 @@ from sklearn.utils.validation import check_is_fitted
 
 from orthogp.errors import InputError
 from orthogp.features import Features, resolve_features
-from orthogp.features.spectral import SpectralFeatures
-from orthogp.inference import Domain
 from orthogp.kernels import Kernel, resolve_kernel
 from orthogp.learning.sketches import ROUNDING, mean_target
 from orthogp.persistence import PersistenceMixin
 from orthogp.regressor import GPRegressor
+from orthogp.rows import Domain
 from orthogp.stochastic.bound import (
     BATCH_SIZE,
     NUM_FEATURES,
-    StochasticFit,
     StochasticModel,
     natural_step_for,
     train_stochastic,
@@ -43,17 +41,18 @@ _START_FEATURES = 201
 
 
 class StochasticGPRegressor(PersistenceMixin, RegressorMixin, BaseEstimator):
-    """Regression by random batches of rows and random frequencies (section 3.3 of the paper).
+    """Regression by mini-batches of rows and random frequencies (section 3.3 of the paper).
 
     `GPRegressor` solves the same problem from one pass over the rows, without noise, and is the
-    better choice where it serves. This one shows the paper's method, keeps to a memory that does
-    not depend on the number of rows, and is what other likelihoods build on. It has no figures, no
-    checks and no report page: `status_` and `history_` say how training went.
+    better choice where it serves. The paper's method needs a memory that does not depend on the
+    number of rows, and extends to other likelihoods. The estimator has no figures, no checks and no
+    report page: `status_` and `history_` say how training went. Predictions far from the rows are
+    those of the prior.
 
     Parameters
     ----------
     kernel : str, Kernel or scikit-learn kernel, default "matern32"
-        A name starts from values that a few rows teach, a kernel object from its own.
+        A name starts from values learned from a few rows, a kernel object from its values.
     features : str or SpectralFeatures, default "trig"
         A family with a basis in frequency: "trig", "hermite", "legendre", "chebyshev", "box".
     num_features : int or "auto"
@@ -157,46 +156,44 @@ class StochasticGPRegressor(PersistenceMixin, RegressorMixin, BaseEstimator):
         scale = float(np.std(targets - offset))
         # A constant leaves its rounding.
         scale = scale if scale > ROUNDING * abs(offset) else 1.0
-        kernel, noise_variance = self._start(rows.X, (targets - offset) / scale, scale**2)
-        family = self._family(len(columns))
-        domain = self._domain(rows.X)
-        batch_size = self._batch(len(targets))
-        fit = train_stochastic(
-            rows.X,
-            (targets - offset) / scale,
-            StochasticModel(
-                family.placed(kernel, domain.lower, domain.upper),
-                kernel,
-                noise_variance,
-                self.covariance,
-                learn=("kernel", "noise", "dilation") if self.learn else (),
-            ),
-            TrainingSettings(
-                batch_size=batch_size,
-                num_samples=None if isinstance(self.num_samples, str) else self.num_samples,
-                sampler=self.sampler,
-                max_steps=self.max_steps,
-                learning_rate=self.learning_rate,
-                natural=self._natural(batch_size),
-                seed=self.random_state,
-                checkpoint=self.checkpoint,
-                progress=partial(_show, len(targets) * np.log(scale)) if self.verbose else None,
-            ),
-        )
+        y = (targets - offset) / scale
+        kernel, noise_variance = self._start(rows.X, y, scale**2)
+        box = Domain.around(rows.X).with_box(check_domain(self.domain, rows.X.shape[1]))
+        named = isinstance(self.features, str) and self.num_features == "auto"
+        number = NUM_FEATURES[len(columns)] if named else self.num_features
+        learn = ("kernel", "noise", "dilation") if self.learn else ()
+        # The model refuses features without a basis in frequency.
+        features: Any = resolve_features(self.features, number, len(columns))
+        model = StochasticModel(features, kernel, noise_variance, self.covariance, learn=learn)
+        jacobian = len(y) * float(np.log(scale))
+        fit = train_stochastic(rows.X, y, model.placed(box), self._training(len(y), jacobian))
         if self.verbose:
             sys.stderr.write("\n")
-        self._finish(fit, offset, scale, len(targets))
-        return self
-
-    def _finish(self, fit: StochasticFit, offset: float, scale: float, num_rows: int) -> None:
-        self.posterior_, self.features_ = fit.posterior(), fit.features
+        self.posterior_, self.features_ = fit.posterior(box, 1), fit.features
         self.target_offset_, self.target_scale_ = offset, scale
         self.kernel_ = fit.kernel.scaled(scale**2)
         self.noise_variance_ = fit.noise_variance * scale**2
-        self.history_, self.status_ = fit.history, fit.reason
-        last = fit.last
-        self.elbo_ = last.elbo - num_rows * float(np.log(scale))
-        self.elbo_error_ = last.standard_error
+        self.history_, self.status_ = fit.history, fit.status
+        self.elbo_, self.elbo_error_ = fit.elbo.total - jacobian, fit.last.standard_error
+        return self
+
+    def _training(self, num_rows: int, jacobian: float) -> TrainingSettings:
+        """Return how to train, and to show progress in the units of y."""
+        batch_size = self.batch_size
+        if isinstance(batch_size, str):
+            batch_size = BATCH_SIZE if num_rows > BATCH_SIZE else None
+        natural = self.natural_step
+        return TrainingSettings(
+            batch_size=batch_size,
+            num_samples=None if isinstance(self.num_samples, str) else self.num_samples,
+            sampler=self.sampler,
+            max_steps=self.max_steps,
+            learning_rate=self.learning_rate,
+            natural=natural_step_for(batch_size) if isinstance(natural, str) else natural,
+            seed=self.random_state,
+            checkpoint=self.checkpoint,
+            progress=partial(_show, jacobian) if self.verbose else None,
+        )
 
     def _start(self, X: NDArray, y: NDArray[np.float64], unit: float) -> tuple[Kernel, float]:
         """Return hyperparameters to start from, in standardised units."""
@@ -211,37 +208,6 @@ class StochasticGPRegressor(PersistenceMixin, RegressorMixin, BaseEstimator):
             self.kernel, mean=None, max_features=_START_FEATURES, noise_variance=noise_variance
         ).fit(X[some], y[some])
         return model.kernel_, model.noise_variance_
-
-    def _family(self, num_dims: int) -> SpectralFeatures:
-        named = isinstance(self.features, str) and self.num_features == "auto"
-        number = NUM_FEATURES[num_dims] if named else self.num_features
-        family = resolve_features(self.features, number, num_dims)
-        if not isinstance(family, SpectralFeatures):
-            raise InputError(
-                "Stochastic inference samples a basis in frequency: features must be 'trig', "
-                f"'hermite', 'legendre', 'chebyshev', 'box' or such an object, got "
-                f"{self.features!r}."
-            )
-        return family
-
-    def _batch(self, num_rows: int) -> int | None:
-        """Return the batch size, `None` for all rows."""
-        if isinstance(self.batch_size, str):
-            return BATCH_SIZE if num_rows > BATCH_SIZE else None
-        return self.batch_size
-
-    def _natural(self, batch_size: int | None) -> float | None:
-        """Return the size of natural-gradient steps."""
-        if not isinstance(self.natural_step, str):
-            return self.natural_step
-        return natural_step_for(batch_size)
-
-    def _domain(self, X: NDArray) -> Domain:
-        lower, upper = X.min(axis=0).astype(float), X.max(axis=0).astype(float)
-        asked = check_domain(self.domain, X.shape[1])
-        if asked is None:
-            return Domain(lower, upper)
-        return Domain(np.minimum(lower, asked.lower), np.maximum(upper, asked.upper))
 
     def predict(self, X: ArrayLike, return_std: bool = False, include_noise: bool = False) -> Any:
         """Return the mean of f at the rows of X, and standard deviations if asked.

@@ -59,17 +59,9 @@ class Draw(NamedTuple):
 
 
 class Estimate(NamedTuple):
-    """An unbiased estimate of the bound, with its gradient.
+    """An unbiased estimate of the bound, and its gradient in m, log s and log σ².
 
-    Attributes
-    ----------
-    value : float
-    features : (q,)
-        Those drawn; the gradient with respect to all others is zero.
-    mean, log_variance : (q,)
-        The gradient with respect to m and log s of `features`.
-    log_noise : float
-        The derivative with respect to log σ².
+    The gradient is zero for all features but those drawn, `features` (q,).
     """
 
     value: float
@@ -107,10 +99,9 @@ class SubsampledBound:
                 f"y must be one target for each of the {len(self.X)} rows, got shape "
                 f"{self.y.shape}."
             )
-        mean = features.mean if isinstance(features, Lattice) else None
         self._prior = np.full(len(self.X), prior_variance(kernel))
-        if mean is not None:
-            self._prior += mean.prior_variance(self.X)
+        if isinstance(features, Lattice):
+            self._prior += features.mean.prior_variance(self.X)
 
     def draw(self, rng: np.random.Generator, num_rows: int, num_features: int) -> Draw:
         """Return rows and two sets of features at random, each without replacement."""
@@ -151,14 +142,13 @@ class SubsampledBound:
             variance_parts.append(scale / 4 * (1 - variance * (1 + squares)))
         misfit = per_row * float(np.sum(residuals[0] * residuals[1] + spread)) / noise
         touched, at = np.unique(np.concatenate(sets), return_inverse=True)
-        mean_gradient, variance_gradient = np.zeros(len(touched)), np.zeros(len(touched))
-        np.add.at(mean_gradient, at, np.concatenate(mean_parts))
-        np.add.at(variance_gradient, at, np.concatenate(variance_parts))
+        gradient = np.zeros((len(touched), 2))
+        np.add.at(gradient, at, np.stack([np.hstack(mean_parts), np.hstack(variance_parts)], 1))
         return Estimate(
             value=-0.5 * (len(self.X) * np.log(2 * np.pi * noise) + misfit) - divergence,
             features=touched,
-            mean=mean_gradient,
-            log_variance=variance_gradient,
+            mean=gradient[:, 0],
+            log_variance=gradient[:, 1],
             log_noise=0.5 * (misfit - len(self.X)),
         )
 
@@ -179,26 +169,19 @@ class SubsampledBound:
 
         Parameters
         ----------
-        q : MeanField
-            To start from.
-        rng : Generator
         num_rows, num_features : int
             Of each draw; two sets of features are drawn.
-        num_steps : int
-        learning_rate : float
         """
-        mean, log_variance = np.array(q.mean), np.array(q.log_variance)
-        squares = np.zeros((2, len(mean)))
+        values = np.stack([q.mean, q.log_variance])
+        squares = np.zeros_like(values)
         for _ in range(num_steps):
             draw = self.draw(rng, num_rows, num_features)
-            found = self.estimate(MeanField(mean, log_variance, q.log_noise), draw)
+            found = self.estimate(q._replace(mean=values[0], log_variance=values[1]), draw)
             gradients = np.stack([found.mean, found.log_variance])
             squares[:, found.features] += gradients**2
             roots = np.sqrt(np.maximum(squares[:, found.features], np.finfo(np.float64).tiny))
-            steps = learning_rate * gradients / roots
-            mean[found.features] += steps[0]
-            log_variance[found.features] += steps[1]
-        return MeanField(mean, log_variance, q.log_noise)
+            values[:, found.features] += learning_rate * gradients / roots
+        return q._replace(mean=values[0], log_variance=values[1])
 
     def exact(self, q: MeanField) -> float:
         """Return the bound itself, from all rows and all features."""

@@ -1,4 +1,4 @@
-r"""Sparse variational Gaussian processes with inducing points, by minibatches.
+r"""Sparse variational Gaussian processes with inducing points, by mini-batches.
 
 The baseline of orthogonal features (Hensman et al. 2013, 2015). With inducing inputs Z,
 LLᵀ = K_uu + ε k(0) I and u = Lv, the whitened v ~ N(0, I) has the features φ(x) = L⁻¹ k(Z, x) and
@@ -27,19 +27,18 @@ from numpy.typing import ArrayLike, NDArray
 from orthogp.errors import InputError, check_finite
 from orthogp.features.base import as_rows
 from orthogp.features.inducing import JITTER, InducingPoints, covariances, whitened
-from orthogp.inference.bounds import factorise, unwhiten, whiten
 from orthogp.inference.likelihoods import Gaussian, Likelihood
 from orthogp.inference.moments import moments_from_rows
 from orthogp.inference.parameters import Slot, learned_slots, pack, unpack
 from orthogp.kernels import Kernel
 from orthogp.precision import AnyArray, in_double
 from orthogp.statistics.nufft import chunks
-from orthogp.stochastic.training import Batch, Objective
+from orthogp.stochastic.training import Objective
 from orthogp.stochastic.variational import (
     Covariance,
     DenseNormal,
-    DiagonalNormal,
     Normal,
+    factorised_posterior,
     prior_normal,
 )
 
@@ -85,19 +84,16 @@ class SparseVariational(eqx.Module):
         points: InducingPoints,
         covariance: Covariance = "dense",
     ) -> Self:
-        """Return a model with inducing points among the rows, and q(v) = p(v).
+        """Return a model with inducing points among the rows X (n, d), and q(v) = p(v).
 
         Parameters
         ----------
-        X : (n, d)
-        y : (n,)
         kernel : Kernel
             Where learning begins; the points are placed for it.
-        likelihood : Likelihood
         points : InducingPoints
-            How many there are, and how they are placed among the rows.
+            The points themselves, or their number and how they are placed among the rows.
         covariance : {"dense", "diagonal"}
-            Of q(v): S = CCᵀ with C triangular, or a diagonal S.
+            The form of the covariance of q(v).
         """
         rows, _ = _check_rows(X, y, likelihood)
         kernel.check(rows.shape[1])
@@ -127,7 +123,7 @@ class SparseVariational(eqx.Module):
         kernel = unpack(template, self.slots, jnp.asarray(self.log_parameters))
         Z, prior = jnp.asarray(self.Z), kernel.prior_variance()
         Phi = whitened(
-            covariances(kernel, Z, Z), covariances(kernel, Z, jnp.asarray(X)), JITTER * prior
+            covariances(kernel.k, Z, Z), covariances(kernel.k, Z, jnp.asarray(X)), JITTER * prior
         )
         # With thousands of crowded points rounding reaches what ε leaves out; q adds to it.
         left_out = jnp.maximum(prior - jnp.sum(Phi**2, axis=1), 0.0)
@@ -180,17 +176,12 @@ class SparseVariational(eqx.Module):
         rows, targets = _check_rows(X, y, self.likelihood)
         self._check_width(rows)
         noise = float(np.exp(np.asarray(self.likelihood.log_noise_variance)))
-        moments = moments_from_rows(
-            InducingPoints(Z=np.asarray(self.Z)), self.kernel, rows, targets
-        )
-        chol = factorise(moments.gram, noise)
-        mean = unwhiten(chol, whiten(chol, moments.projection))[:, 0] / noise
-        if isinstance(self.q, DenseNormal):
-            inverse_factor = whiten(chol, np.eye(len(chol)))
-            best = DenseNormal.of(mean, inverse_factor.T @ inverse_factor)
-        else:
-            best = DiagonalNormal(mean, -np.log1p(np.diag(moments.gram) / noise))
-        return eqx.tree_at(lambda model: model.q, self, best)
+        features = InducingPoints(Z=np.asarray(self.Z))
+        moments = moments_from_rows(features, self.kernel, rows, targets)
+        size = len(self.Z) if isinstance(self.q, DenseNormal) else 1
+        best = factorised_posterior(moments, noise, size)
+        q = type(self.q).of(best.mean[:, 0], best.covariance)
+        return eqx.tree_at(lambda model: model.q, self, q)
 
     def _check_width(self, rows: NDArray[np.float64]) -> None:
         if rows.ndim != 2 or rows.shape[1] != self.Z.shape[1]:
@@ -205,13 +196,7 @@ def svgp_objective(num_rows: int) -> Objective:
 
     The key is not used: given the batch nothing is random.
     """
-
-    def objective(
-        parameters: SparseVariational, batch: Batch, key: jax.Array
-    ) -> Float[AnyArray, ""]:
-        return parameters.elbo(batch.X, batch.y, num_rows)
-
-    return objective
+    return lambda parameters, batch, key: parameters.elbo(batch.X, batch.y, num_rows)
 
 
 @in_double

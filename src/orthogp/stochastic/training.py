@@ -1,4 +1,4 @@
-r"""Stochastic ascent of a bound: minibatches, Adam, natural gradients, and when to stop.
+r"""Stochastic ascent of a bound: mini-batches, Adam, natural gradients, and when to stop.
 
 Steps run in compiled blocks (`lax.scan`), so that Python is not in their loop. After each block the
 mean of its estimates and their standard error are known; training ends when the mean has stopped
@@ -11,15 +11,14 @@ end.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass
+from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 import equinox as eqx
 import jax
@@ -36,7 +35,7 @@ from orthogp.precision import AnyArray, in_double
 
 # The fewest blocks over which the rise of the estimates is judged.
 _WINDOW = 5
-# How often the learning rate falls before training ends.
+# The number of times that the learning rate falls before training ends.
 _DECAYS = 4
 # The factor by which the learning rate falls.
 _DECAY = 0.3
@@ -44,10 +43,12 @@ _DECAY = 0.3
 _LAST_PHASE = 0.9
 # The number of draws that the noise of the frequencies is measured with.
 _DRAWS = 16
-# The largest noise of a block's mean, in nats, that is not worth more samples.
+# The largest noise of a block's mean, in nats, at which T stays.
 _NEGLIGIBLE_NOISE = 0.05
-# The largest rise over the blocks judged, in nats, that is not worth more steps of this size.
+# The largest rise over the blocks judged, in nats, at which steps become smaller.
 _NEGLIGIBLE_RISE = 0.01
+# The fields of the state that the first line of a checkpoint holds.
+_KEPT = ("history", "num_samples", "decays", "judged", "last_phase")
 
 
 # ---------------------------------------------------------------------- settings and state
@@ -60,12 +61,9 @@ class Batch(NamedTuple):
     y: Float[AnyArray, " b"]
 
 
-class Objective(Protocol):
-    """An unbiased estimate of the bound over all rows from a batch of them."""
-
-    def __call__(self, parameters: Any, batch: Batch, key: jax.Array) -> Float[AnyArray, ""]:
-        """Return the estimate, of 64-bit type and differentiable in the parameters."""
-        ...
+#: An unbiased estimate of the bound over all rows, differentiable in the parameters, from
+#: parameters, a batch and a random key; of 64-bit type.
+Objective = Callable[[Any, Batch, jax.Array], Float[AnyArray, ""]]
 
 
 @dataclass(frozen=True)
@@ -123,26 +121,42 @@ class Progress(NamedTuple):
     num_samples: int
 
 
-class TrainingState(eqx.Module):
-    """All that a run needs to go on."""
+class TrainingState(NamedTuple):
+    """All that a run needs to go on, and in the end what came of it.
+
+    Attributes
+    ----------
+    parameters
+        Those of the last block without a NaN.
+    judged : int
+        The number of blocks at which the rise of the bound was last judged.
+    last_phase : int or None
+        The step at which the last phase began, if it has.
+    reason : str
+        Why training ended, a sentence.
+    converged : bool
+        Whether the estimates had stopped rising.
+    """
 
     parameters: Any
     optimiser: Any
-    history: list[Progress] = eqx.field(static=True, default_factory=list)
-    num_samples: int = eqx.field(static=True, default=0)
-    decays: int = eqx.field(static=True, default=0)
-    judged: int = eqx.field(static=True, default=0)
-    #: The step at which the last phase began, if it has.
-    last_phase: int | None = eqx.field(static=True, default=None)
+    history: list[Progress]
+    num_samples: int
+    decays: int = 0
+    judged: int = 0
+    last_phase: int | None = None
+    reason: str = ""
+    converged: bool = False
 
     @property
     def step(self) -> int:
-        """The steps done."""
+        """The number of steps done."""
         return self.history[-1].step if self.history else 0
 
-    def changed(self, **changes: Any) -> TrainingState:
-        """Return a copy with some fields changed."""
-        return dataclasses.replace(self, **changes)
+    def ended(self, reason: str, *, converged: bool = False) -> TrainingState:
+        """Return the state at the end, its parameters as NumPy arrays."""
+        parameters = jax.tree.map(np.asarray, self.parameters)
+        return self._replace(parameters=parameters, reason=reason, converged=converged)
 
 
 class BatchSource:
@@ -176,38 +190,14 @@ class BatchSource:
 # ---------------------------------------------------------------------- training
 
 
-@dataclass(frozen=True)
-class Trained:
-    """Where training ended.
-
-    Attributes
-    ----------
-    parameters
-        Those of the last block without a NaN.
-    history : list of Progress
-        After each block.
-    reason : str
-        Why it ended, a sentence.
-    converged : bool
-        Whether the estimates had stopped rising.
-    """
-
-    parameters: Any
-    history: list[Progress] = field(repr=False)
-    reason: str
-    converged: bool
-
-
 @in_double
 def train(
     objective_with: Callable[[int], Objective],
     parameters: Any,
     rows: BatchSource,
     settings: TrainingSettings,
-    *,
-    first_samples: int = 2,
-    most_samples: int = 2,
-) -> Trained:
+    samples: tuple[int, int] = (2, 2),
+) -> TrainingState:
     """Return the parameters that maximise the expectation of an objective.
 
     Parameters
@@ -215,102 +205,81 @@ def train(
     objective_with : callable
         Gives the objective that uses T frequencies.
     parameters : pytree
-        To start from.
-    first_samples, most_samples : int
+        To start from; a field `q` holds q(u).
+    samples : (int, int)
         The smallest and the largest T to choose from if the settings leave it open.
     """
-    start = settings.num_samples or first_samples
     parameters = jax.tree.map(jnp.asarray, parameters)
-    state = TrainingState(parameters, optax.scale_by_adam().init(parameters), num_samples=start)
+    optimiser = optax.scale_by_adam().init(parameters)
+    state = TrainingState(parameters, optimiser, [], settings.num_samples or samples[0])
     state = _restored(state, settings)
+
+    # One T at a time.
+    @lru_cache(maxsize=1)
+    def compiled(num_samples: int) -> tuple[Callable, Callable]:
+        objective = objective_with(num_samples)
+        return _compiled_block(objective, rows, settings.natural), compiled_estimates(objective)
+
+    began = time.monotonic()
     # Small factorisations: threads of LAPACK would only wait for each other.
     with one_thread():
-        return _train(objective_with, state, rows, settings, most_samples)
-
-
-def _train(
-    objective_with: Callable[[int], Objective],
-    state: TrainingState,
-    rows: BatchSource,
-    settings: TrainingSettings,
-    most_samples: int,
-) -> Trained:
-    """Run block after block until there is a reason to stop."""
-    compiled: _Compiled | None = None
-    began = time.monotonic()
-    while True:
-        done = state.step
-        if done >= settings.max_steps:
-            return _ended(state, f"all {settings.max_steps} steps are done", False)
-        state = _in_phase(state, settings)
-        if compiled is None or state.num_samples != compiled.num_samples:
-            objective = objective_with(state.num_samples)
-            compiled = _Compiled(
-                state.num_samples,
-                _compiled_block(objective, len(rows), rows.batch_size is None, settings.natural),
-                _compiled_noise(objective),
+        while True:
+            done = state.step
+            if done >= settings.max_steps:
+                return state.ended(f"all {settings.max_steps} steps are done")
+            state = _in_phase(state, settings)
+            run, noise = compiled(state.num_samples)
+            count = min(settings.block, settings.max_steps - done)
+            rng = np.random.default_rng([settings.seed, done])
+            batches = rows.batches(count, rng)
+            key = jax.random.key(int(rng.integers(2**31)))
+            parameters, optimiser, estimates = run(
+                state.parameters,
+                state.optimiser,
+                batches,
+                (jax.random.split(key, count), *_step_sizes(state, settings, count)),
             )
-        count = min(settings.block, settings.max_steps - done)
-        rng = np.random.default_rng([settings.seed, done])
-        batches = rows.batches(count, rng)
-        key = jax.random.key(int(rng.integers(2**31)))
-        rates, steps = _step_sizes(state, settings, count)
-        new_parameters, optimiser, estimates = compiled.run(
-            state.parameters,
-            state.optimiser,
-            batches,
-            jax.random.split(key, count),
-            rates,
-            steps,
-        )
-        estimates = np.asarray(estimates)
-        if not (np.all(np.isfinite(estimates)) and _finite(new_parameters)):
-            reason = (
-                f"the estimate of the bound became NaN or infinite after step {done}: lower the "
-                "learning rate, or raise num_samples"
-            )
-            warnings.warn(f"Training stopped, {reason}.", FitWarning, stacklevel=6)
-            return _ended(state, reason, False)
-        step = Progress(
-            done + count, settings.max_steps, *_mean_and_error(estimates), state.num_samples
-        )
-        state = state.changed(
-            parameters=new_parameters, optimiser=optimiser, history=[*state.history, step]
-        )
-        if settings.progress is not None:
-            settings.progress(step)
-        stop = False
-        if settings.stop_early and _stalled(state):
-            one = Batch(*(part if rows.batch_size is None else part[0] for part in batches))
-            noise = partial(compiled.noise, state.parameters, one, jax.random.split(key, _DRAWS))
-            state, stop = _judged(state, settings, noise, most_samples)
-        _save_checkpoint(state, settings)
-        if settings.max_seconds is not None and time.monotonic() - began > settings.max_seconds:
-            return _ended(state, f"the time of {settings.max_seconds:.3g} s ran out", False)
-        if stop:
-            return _ended(state, "the bound no longer rises by more than its noise", True)
+            estimates = np.asarray(estimates)
+            if not all(
+                np.isfinite(leaf).all() for leaf in jax.tree.leaves((estimates, parameters))
+            ):
+                reason = (
+                    f"the estimate of the bound became NaN or infinite after step {done}: lower "
+                    "the learning rate, or raise num_samples"
+                )
+                warnings.warn(f"Training stopped, {reason}.", FitWarning, stacklevel=5)
+                return state.ended(reason)
+            block = *_mean_and_error(estimates), state.num_samples
+            progress = Progress(done + count, settings.max_steps, *block)
+            history = [*state.history, progress]
+            state = state._replace(parameters=parameters, optimiser=optimiser, history=history)
+            if settings.progress is not None:
+                settings.progress(progress)
+            stop = False
+            if settings.stop_early and _stalled(state):
+                one = Batch(*(part if rows.batch_size is None else part[0] for part in batches))
+                keys = jax.random.split(key, _DRAWS)
+                spread = partial(noise, parameters, one, keys)
+                state, stop = _judged(state, settings, spread, samples[1])
+            _save_checkpoint(state, settings)
+            if settings.max_seconds is not None and time.monotonic() - began > settings.max_seconds:
+                return state.ended(f"the time of {settings.max_seconds:.3g} s ran out")
+            if stop:
+                return state.ended(
+                    "the bound no longer rises by more than its noise", converged=True
+                )
 
 
 # ---------------------------------------------------------------------- blocks of steps
 
 
-class _Compiled(NamedTuple):
-    """What is compiled for one T."""
-
-    num_samples: int
-    run: Callable
-    noise: Callable
-
-
-def _compiled_block(
-    objective: Objective, num_rows: int, full_batch: bool, natural: float | None
-) -> Callable:
-    """Return a compiled function that runs one step for each key and rate."""
+def _compiled_block(objective: Objective, rows: BatchSource, natural: float | None) -> Callable:
+    """Return a compiled function that runs one step for each key, rate and natural step."""
     adam = optax.scale_by_adam()
 
     def step(carry, inputs):
         parameters, optimiser = carry
-        batch, key, rate, rho = inputs
+        batch, (key, rate, rho) = inputs
         estimate, ascent = jax.value_and_grad(objective)(parameters, batch, key)
         if natural is not None:
             share = 1 - (1 - natural) ** (optimiser.count + 1)
@@ -326,19 +295,22 @@ def _compiled_block(
             # The rest waits until q(u) has seen the data.
             rate = share * rate
         # Per row, for Adam's guard against division by zero to mean the same at every size.
-        descent = jax.tree.map(lambda leaf: -leaf / num_rows, ascent)
+        descent = jax.tree.map(lambda leaf: -leaf / len(rows), ascent)
         updates, optimiser = adam.update(descent, optimiser)
         parameters = jax.tree.map(lambda old, update: old - rate * update, parameters, updates)
         return (parameters, optimiser), estimate
 
     @jax.jit
-    def run(parameters, optimiser, batches, keys, rates, steps):
-        def one(carry, inputs):
-            return step(carry, (batches, *inputs) if full_batch else inputs)
+    def run(parameters, optimiser, batches, steps):
+        # All rows, if they are the batch of every step, are not stacked.
+        full = rows.batch_size is None
 
-        inputs = (keys, rates, steps) if full_batch else (batches, keys, rates, steps)
-        (parameters, optimiser), estimates = lax.scan(one, (parameters, optimiser), inputs)
-        return parameters, optimiser, estimates
+        def one(carry, inputs):
+            return step(carry, (batches, inputs) if full else inputs)
+
+        inputs = steps if full else (batches, steps)
+        carry, estimates = lax.scan(one, (parameters, optimiser), inputs)
+        return *carry, estimates
 
     return run
 
@@ -348,7 +320,7 @@ def _with_q(parameters: Any, q: Any) -> Any:
     return eqx.tree_at(lambda tree: tree.q, parameters, q)
 
 
-def _compiled_noise(objective: Objective) -> Callable:
+def compiled_estimates(objective: Objective) -> Callable:
     """Return a compiled function that gives the estimates of one batch for several keys."""
 
     @jax.jit
@@ -363,7 +335,7 @@ def _in_phase(state: TrainingState, settings: TrainingSettings) -> TrainingState
     if settings.natural is None or state.last_phase is not None:
         return state
     if state.decays > _DECAYS or state.step >= _LAST_PHASE * settings.max_steps:
-        return state.changed(last_phase=state.step, judged=len(state.history))
+        return state._replace(last_phase=state.step, judged=len(state.history))
     return state
 
 
@@ -399,11 +371,21 @@ def _mean_and_error(estimates: NDArray[np.float64]) -> tuple[float, float]:
 
 
 def _stalled(state: TrainingState) -> bool:
-    """Return whether the bound has risen little, or not above its noise, since last judged."""
-    if len(state.history) - state.judged < 2 * _WINDOW:
+    """Return whether the bound has risen little, or not above its noise, since last judged.
+
+    Its means over two halves of the blocks are compared. The halves grow until they are judged
+    again, so that a slow rise is told from noise.
+    """
+    recent = state.history[state.judged :]
+    half = len(recent) // 2
+    if half < _WINDOW:
         return False
-    gain, error = _gain(state)
-    return gain <= max(2 * error, _NEGLIGIBLE_RISE)
+    early, late = ([p.elbo for p in part] for part in (recent[-2 * half : -half], recent[-half:]))
+    within = sum(p.standard_error**2 for p in recent[-2 * half :]) / half
+    # Blocks may wander more than the steps within them tell.
+    between = np.var(early, ddof=1) + np.var(late, ddof=1)
+    error = np.sqrt(max(within, between) / half)
+    return bool(np.mean(late) - np.mean(early) <= max(2 * error, _NEGLIGIBLE_RISE))
 
 
 def _judged(
@@ -414,49 +396,18 @@ def _judged(
     And whether to stop: with natural gradients after the last phase, else after some lowerings of
     the learning rate.
     """
-    state = state.changed(judged=len(state.history))
-    if settings.num_samples is None:
+    state = state._replace(judged=len(state.history))
+    if settings.num_samples is None and 2 * state.num_samples <= most:
+        # Whether the noise of the frequencies hides the progress, rather than that of the batches.
         spread = float(np.std(noise()))
-        if _too_few_samples(state, spread, settings.block, most):
-            return state.changed(num_samples=2 * state.num_samples), False
-    lowered = state.changed(decays=state.decays + 1)
+        total = state.history[-1].standard_error * np.sqrt(settings.block)
+        matters = spread / np.sqrt(settings.block) > _NEGLIGIBLE_NOISE
+        if matters and spread**2 > 0.5 * total**2:
+            return state._replace(num_samples=2 * state.num_samples), False
+    lowered = state._replace(decays=state.decays + 1)
     if settings.natural is None:
         return lowered, lowered.decays > _DECAYS
     return lowered, state.last_phase is not None
-
-
-def _gain(state: TrainingState) -> tuple[float, float]:
-    """Return the rise of the mean between the halves of the blocks last judged, and its error.
-
-    The halves grow until they are judged again, so that a slow rise is told from noise.
-    """
-    recent = state.history[state.judged :]
-    half = len(recent) // 2
-    early, late = ([p.elbo for p in part] for part in (recent[-2 * half : -half], recent[-half:]))
-    within = sum(p.standard_error**2 for p in recent[-2 * half :]) / half
-    # Blocks may wander more than the steps within them tell.
-    between = np.var(early, ddof=1) + np.var(late, ddof=1)
-    error = np.sqrt(max(within, between) / half)
-    return float(np.mean(late) - np.mean(early)), float(error)
-
-
-def _too_few_samples(state: TrainingState, spread: float, block: int, most: int) -> bool:
-    """Return whether it is the noise of the frequencies that hides the progress.
-
-    `spread` is the standard deviation of an estimate due to them alone.
-    """
-    total = state.history[-1].standard_error * np.sqrt(block)
-    matters = spread / np.sqrt(block) > _NEGLIGIBLE_NOISE and spread**2 > 0.5 * total**2
-    return matters and 2 * state.num_samples <= most
-
-
-def _finite(parameters: Any) -> bool:
-    return all(bool(np.all(np.isfinite(leaf))) for leaf in jax.tree.leaves(parameters))
-
-
-def _ended(state: TrainingState, reason: str, converged: bool) -> Trained:
-    parameters = jax.tree.map(np.asarray, state.parameters)
-    return Trained(parameters, state.history, reason, converged)
 
 
 # ---------------------------------------------------------------------- checkpoints
@@ -468,14 +419,7 @@ def _save_checkpoint(state: TrainingState, settings: TrainingSettings) -> None:
         return
     path = Path(settings.checkpoint)
     unfinished = path.with_name(path.name + ".part")
-    header = {
-        "history": state.history,
-        "num_samples": state.num_samples,
-        "decays": state.decays,
-        "judged": state.judged,
-        "last_phase": state.last_phase,
-        "seed": settings.seed,
-    }
+    header = {name: getattr(state, name) for name in _KEPT} | {"seed": settings.seed}
     with unfinished.open("wb") as file:
         file.write((json.dumps(header) + "\n").encode())
         eqx.tree_serialise_leaves(file, (state.parameters, state.optimiser))
@@ -486,23 +430,21 @@ def _restored(fresh: TrainingState, settings: TrainingSettings) -> TrainingState
     """Return the state of the checkpoint if there is one, else the fresh one."""
     if settings.checkpoint is None or not Path(settings.checkpoint).exists():
         return fresh
-    with Path(settings.checkpoint).open("rb") as file:
-        header = json.loads(file.readline())
-        if header["seed"] != settings.seed:
-            raise InputError(
-                f"The checkpoint {settings.checkpoint} is of a run with seed {header['seed']}, not "
-                f"{settings.seed}: give that seed, or another path."
-            )
-        try:
+    try:
+        with Path(settings.checkpoint).open("rb") as file:
+            header = json.loads(file.readline())
+            kept = {name: header[name] for name in _KEPT}
+            kept["history"] = [Progress(*entry) for entry in kept["history"]]
             like = (fresh.parameters, fresh.optimiser)
             parameters, optimiser = eqx.tree_deserialise_leaves(file, like)
-        except (RuntimeError, ValueError, TypeError, EOFError) as error:
-            raise InputError(
-                f"The checkpoint {settings.checkpoint} is of another model: give another path."
-            ) from error
-    return TrainingState(
-        parameters,
-        optimiser,
-        [Progress(*entry) for entry in header["history"]],
-        **{name: header[name] for name in ("num_samples", "decays", "judged", "last_phase")},
-    )
+            seed = header["seed"]
+    except (RuntimeError, ValueError, TypeError, KeyError, EOFError) as error:
+        raise InputError(
+            f"The checkpoint {settings.checkpoint} is of another model: give another path."
+        ) from error
+    if seed != settings.seed:
+        raise InputError(
+            f"The checkpoint {settings.checkpoint} is of a run with seed {seed}, not "
+            f"{settings.seed}: give that seed, or another path."
+        )
+    return fresh._replace(parameters=parameters, optimiser=optimiser, **kept)

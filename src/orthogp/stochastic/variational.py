@@ -1,4 +1,4 @@
-r"""q(u) = N(m, S) of orthonormal features with a dense or a diagonal S, and natural-gradient steps.
+r"""q(u) = N(m, S) of orthonormal features: natural-gradient steps, and the best one in closed form.
 
 Under the prior u ~ N(0, I),
 
@@ -10,15 +10,24 @@ With G = ∂ELBO/∂S and g = ∂ELBO/∂m, a step of size ρ in the natural par
 
 For a Gaussian likelihood and exact gradients a step of size one is the optimum. S⁻¹ is a running
 average that starts at the prior; after k steps the data's share of it is 1 − (1−ρ)^k. The step of
-the mean is multiplied by this share, or its first steps would be 1/ρ times too long. Estimates of
+the mean is multiplied by that share, or its first steps would be 1/ρ times too long. Estimates of
 G are noisy: steps that would more than halve a precision, or leave it indefinite, are cut.
+
+For Gaussian noise, with B = I + A/σ² and B_jj its diagonal blocks, the best q(u) = ∏_j N(m_j, S_j)
+has for each target
+
+    m = B⁻¹b/σ²,      S_j = B_jj⁻¹,      bound = Titsias' − ½ (Σ_j log|B_jj| − log|B|)
+
+The mean equals the mean of the full posterior, and factorising costs what Fischer's inequality
+says. Blocks of one feature are the mean-field approximation; two blocks, of `TwoBlock` features,
+are q(u)q(v) of SOLVE-GP (Shi, Titsias & Mnih 2019).
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
-from typing import Literal, Self, get_args
+from collections.abc import Callable, Sequence
+from typing import Literal, NamedTuple, Self, get_args
 
 import equinox as eqx
 import jax
@@ -27,13 +36,16 @@ import numpy as np
 from jax import lax
 from jaxtyping import Float
 from numpy.typing import NDArray
+from scipy.linalg import cho_solve
 
 from orthogp.errors import InputError
+from orthogp.inference.bounds import Bound, factorise, titsias_bound
+from orthogp.inference.moments import Moments
 from orthogp.inference.threads import lower_factor
 from orthogp.precision import AnyArray
 
-# The least variance of a combination of coefficients, relative to the largest: rounding.
-_LEAST = 1e-15
+#: The least variance of a combination of coefficients, relative to the largest: rounding.
+LEAST = 1e-15
 # The number of times that a natural step which leaves S indefinite is divided by four.
 _MOST_CUTS = 7
 
@@ -46,6 +58,11 @@ class Normal(eqx.Module):
     """q(u), with parameters that may be any real numbers."""
 
     mean: eqx.AbstractVar[Float[AnyArray, " m"]]
+
+    @classmethod
+    @abstractmethod
+    def of(cls, mean: NDArray[np.float64], covariance: NDArray[np.float64]) -> Self:
+        """Return N(mean, covariance)."""
 
     @abstractmethod
     def times(self, B: Float[AnyArray, "m t"]) -> Float[AnyArray, "m t"]:
@@ -105,14 +122,9 @@ class DenseNormal(Normal):
         return jnp.tril(self.raw, -1) + jnp.diag(jnp.exp(jnp.diag(self.raw)))
 
     @classmethod
-    def prior(cls, size: int) -> Self:
-        """Return N(0, I)."""
-        return cls(np.zeros(size), np.zeros((size, size)))
-
-    @classmethod
     def of(cls, mean: NDArray[np.float64], covariance: NDArray[np.float64]) -> Self:
         """Return N(mean, covariance)."""
-        factor = lower_factor(covariance, _LEAST)
+        factor = lower_factor(covariance, LEAST)
         return cls(mean, np.tril(factor, -1) + np.diag(np.log(np.diag(factor))))
 
     def times(self, B: Float[AnyArray, "m t"]) -> Float[AnyArray, "m t"]:
@@ -173,9 +185,9 @@ class DiagonalNormal(Normal):
     log_variances: Float[AnyArray, " m"]
 
     @classmethod
-    def prior(cls, size: int) -> Self:
-        """Return N(0, I)."""
-        return cls(np.zeros(size), np.zeros(size))
+    def of(cls, mean: NDArray[np.float64], covariance: NDArray[np.float64]) -> Self:
+        """Return N(mean, covariance), which must be diagonal."""
+        return cls(mean, np.log(np.diag(covariance)))
 
     @property
     def variances(self) -> Float[AnyArray, " m"]:
@@ -221,10 +233,71 @@ class DiagonalNormal(Normal):
 
 def prior_normal(covariance: str, size: int) -> Normal:
     """Return q(u) = p(u) with a "dense" or a "diagonal" S."""
-    if covariance == "dense":
-        return DenseNormal.prior(size)
-    if covariance == "diagonal":
-        return DiagonalNormal.prior(size)
-    raise InputError(
-        f"covariance must be one of {', '.join(map(repr, COVARIANCES))}, got {covariance!r}."
-    )
+    if covariance not in COVARIANCES:
+        raise InputError(
+            f"covariance must be one of {', '.join(map(repr, COVARIANCES))}, got {covariance!r}."
+        )
+    kind = DenseNormal if covariance == "dense" else DiagonalNormal
+    return kind.of(np.zeros(size), np.eye(size))
+
+
+# ---------------------------------------------------------------------- the best q(u)
+
+#: A size for all blocks, a size for each, or the features of each.
+Blocks = int | Sequence[int] | Sequence[Sequence[int]] | Sequence[NDArray[np.int64]]
+
+
+class FactorisedPosterior(NamedTuple):
+    """The best factorised q(u): means (m, p), S (m, m), which all targets share, and its bound."""
+
+    mean: NDArray[np.float64]
+    covariance: NDArray[np.float64]
+    bound: Bound
+
+
+def factorised_posterior(
+    moments: Moments, noise_variance: float, blocks: Blocks
+) -> FactorisedPosterior:
+    """Return the best q(u) that factorises over `blocks`.
+
+    Parameters
+    ----------
+    blocks : int or sequence
+        The size of all blocks (of consecutive features; the last may be smaller), the size of
+        each, or the features of each.
+    """
+    chol = factorise(moments.gram, noise_variance)
+    covariance = np.zeros_like(moments.gram)
+    cost = -np.sum(np.log(np.diag(chol)))
+    for block in resolve_blocks(blocks, len(chol)):
+        at = np.ix_(block, block)
+        factor = factorise(moments.gram[at], noise_variance)
+        covariance[at] = cho_solve((factor, True), np.eye(len(block)))
+        cost += np.sum(np.log(np.diag(factor)))
+    bound = titsias_bound(moments, noise_variance, chol)
+    complexity = bound.complexity - len(moments.yy) * float(cost)
+    mean = cho_solve((chol, True), moments.projection) / noise_variance
+    return FactorisedPosterior(mean, covariance, bound._replace(complexity=complexity))
+
+
+def resolve_blocks(blocks: Blocks, num_features: int) -> tuple[NDArray[np.int64], ...]:
+    """Return the features of each block; raise `InputError` unless each is in exactly one."""
+    if isinstance(blocks, int | np.integer):
+        if blocks < 1:
+            raise InputError(f"Blocks must have at least one feature, got a size of {blocks}.")
+        return tuple(np.split(np.arange(num_features), np.arange(blocks, num_features, blocks)))
+    if all(isinstance(block, int | np.integer) for block in blocks):
+        sizes = np.array(blocks, dtype=np.int64)
+        if np.any(sizes < 1) or sizes.sum() != num_features:
+            raise InputError(
+                f"The sizes of the blocks must be positive and add up to {num_features} features, "
+                f"got {sizes.tolist()}."
+            )
+        return tuple(np.split(np.arange(num_features), np.cumsum(sizes)[:-1]))
+    members = tuple(np.array(block, dtype=np.int64) for block in blocks)
+    if not np.array_equal(np.sort(np.concatenate(members)), np.arange(num_features)):
+        raise InputError(
+            f"Every one of the {num_features} features, counted from 0, must be in exactly one "
+            "block."
+        )
+    return members

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from jax.test_util import check_grads
 
-from orthogp.stochastic.even_series import (
+from orthogp.stochastic.frequencies import (
     antidiagonal_sums,
     diagonal_sums,
     evaluate_evenly,
