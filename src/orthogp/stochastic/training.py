@@ -30,6 +30,7 @@ from jax import lax
 from jaxtyping import Float
 from numpy.typing import ArrayLike, NDArray
 
+from orthogp.atomic import PRIVATE, replacing
 from orthogp.errors import FitWarning, InputError
 from orthogp.inference.threads import one_thread
 from orthogp.precision import AnyArray, in_double
@@ -466,8 +467,6 @@ def _save_checkpoint(state: TrainingState, settings: TrainingSettings) -> None:
     """Write the state to the checkpoint, whole or not at all."""
     if settings.checkpoint is None:
         return
-    path = Path(settings.checkpoint)
-    unfinished = path.with_name(path.name + ".part")
     header = {
         "history": state.history,
         "num_samples": state.num_samples,
@@ -476,10 +475,9 @@ def _save_checkpoint(state: TrainingState, settings: TrainingSettings) -> None:
         "last_phase": state.last_phase,
         "seed": settings.seed,
     }
-    with unfinished.open("wb") as file:
+    with replacing(settings.checkpoint, PRIVATE) as file:
         file.write((json.dumps(header) + "\n").encode())
         eqx.tree_serialise_leaves(file, (state.parameters, state.optimiser))
-    unfinished.replace(path)
 
 
 def _restored(fresh: TrainingState, settings: TrainingSettings) -> TrainingState:

@@ -11,26 +11,20 @@ where each can say in a sentence what is wrong.
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import math
 import os
-import secrets
-import shutil
 import stat
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from contextlib import contextmanager
 from typing import Any, BinaryIO, NamedTuple, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
+from orthogp.atomic import FilePath, replacing
 from orthogp.errors import FileError
-
-#: A file's name, in whatever form.
-FilePath = str | os.PathLike[str]
 
 _FORMAT = "orthogp"
 #: The version that this release writes; it reads this one and all before.
@@ -49,9 +43,6 @@ _MOST_NUMBERS = 2**40
 _SHORT = 16
 # Numbers that JSON has not.
 _OPEN = ("inf", "-inf", "nan")
-
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
 class Header(NamedTuple):
@@ -212,53 +203,6 @@ def _header_bytes(header: dict[str, Any]) -> bytes:
     # The arrays begin at a multiple of eight bytes.
     text += b" " * (-len(text) % 8)
     return len(text).to_bytes(8, "little") + text
-
-
-@contextmanager
-def replacing(path: FilePath) -> Iterator[BinaryIO]:
-    """Yield a stream whose bytes become the file `path` once all of them are on the disk.
-
-    They go to a temporary file beside it, which takes its name in one step. If anything fails, the
-    temporary file is removed and what was there before stays as it was.
-    """
-    # A link stays a link, to the file that is replaced.
-    target = Path(os.path.realpath(path))
-    if target.exists() and not stat.S_ISREG(target.stat().st_mode):
-        raise FileError(f"{path} is no regular file: choose another name to save to.")
-    unfinished = target.with_name(f".{target.name[:100]}.{secrets.token_hex(8)}.part")
-    try:
-        with unfinished.open("xb") as stream:
-            yield stream
-            stream.flush()
-            os.fsync(stream.fileno())
-        if target.exists():
-            shutil.copymode(target, unfinished)
-        unfinished.replace(target)
-        if hasattr(os, "O_DIRECTORY"):
-            # The new name is on the disk only when its directory is.
-            directory = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY)
-            try:
-                os.fsync(directory)
-            finally:
-                os.close(directory)
-    except OSError as error:
-        raise FileError(_why_not_written(path, target, error)) from error
-    finally:
-        with suppress(OSError):
-            unfinished.unlink()
-
-
-def _why_not_written(path: FilePath, target: Path, error: OSError) -> str:
-    if error.errno in _FULL:
-        return (
-            f"There is no room to write {path} ({error.strerror}): free some space or choose "
-            "another place; what was there before is unchanged."
-        )
-    if error.errno in (errno.ENOENT, errno.ENOTDIR):
-        return f"There is no directory {target.parent} to write {target.name} into: make it first."
-    if error.errno in _FORBIDDEN:
-        return f"{path} may not be written ({error.strerror}): choose another place."
-    return f"{path} cannot be written: {error.strerror or error}."
 
 
 # ---------------------------------------------------------------------- reading
