@@ -217,19 +217,11 @@ def _from_rows(
     checkpoint: str | None,
 ) -> None:
     from orthogp.errors import OrthogpError
-    from orthogp.files.fitting import fit_source
+    from orthogp.files.fitting import SAMPLE_ROWS, fit_source
     from orthogp.files.source import open_source, standard_input_as_file
+    from orthogp.files.summing import Pass
     from orthogp.report import diagnose
 
-    reading: dict[str, Any] = {
-        "memory": rows.memory,
-        "checkpoint": checkpoint,
-        "every": summing.checkpoint_seconds,
-        "batch_rows": summing.batch_rows,
-    }
-    if summing.scheduler is not None and not rows.diagnostics:
-        # Nobody asks for the rows: let none travel.
-        reading["sample_rows"] = 0
     with standard_input_as_file(given.data) as files:
         source = open_source(files, **given.columns())
         if rows.domain is not None:
@@ -240,7 +232,17 @@ def _from_rows(
             box = domain_in_numbers(rows.domain, inputs, times)
             model.set_params(domain=(tuple(box.lower.tolist()), tuple(box.upper.tolist())))
         with joined_cluster(summing.scheduler, console) as cluster:
-            read = fit_source(model, source, watcher=console, cluster=cluster, **reading)
+            # If nobody asks for the rows of a cluster, none travels.
+            sample_rows = 0 if cluster is not None and not rows.diagnostics else SAMPLE_ROWS
+            how = Pass(
+                sample_rows=sample_rows,
+                batch_rows=summing.batch_rows,
+                checkpoint=checkpoint,
+                every=summing.checkpoint_seconds,
+                watcher=console,
+                cluster=cluster,
+            )
+            read = fit_source(model, source, how, rows.memory)
     console.tell_rows(read.source, read.tally)
     if rows.diagnostics:
         X, y, weights, _ = read.sample

@@ -17,8 +17,8 @@ from orthogp.cli.console import STANDARD, Console, Decorated, debug_option
 if TYPE_CHECKING:
     import numpy as np
 
+    from orthogp.files.columns import TimeScale
     from orthogp.files.source import RowSource
-    from orthogp.files.times import TimeScale
     from orthogp.inference import Domain
 
 MEANS = ("auto", "none", "constant", "linear")
@@ -342,7 +342,7 @@ def domain_in_numbers(
     import numpy as np
 
     from orthogp.errors import InputError
-    from orthogp.files.times import SINCE_1970
+    from orthogp.files.columns import SINCE_1970
     from orthogp.inference import Domain
 
     if len(domain) != len(inputs):
@@ -370,7 +370,7 @@ def scaled_for(source: RowSource, domain: Sequence[Interval]) -> RowSource:
     So pieces of one data set, summed apart for the same domain, are on the same scales.
     """
     from orthogp.errors import InputError
-    from orthogp.files.times import SINCE_1970, TimeScale
+    from orthogp.files.columns import SINCE_1970, TimeScale
 
     times = list(source.reading.times)
     for j, ((low, high), scale) in enumerate(zip(domain, times)):

@@ -80,7 +80,7 @@ def _is_model(path: str) -> bool:
 
 
 def _is_sketch(path: str) -> bool:
-    return _kind(path) == "sketch"
+    return _kind(path) in ("sketch", "checkpoint")
 
 
 def _is_report(path: str) -> bool:

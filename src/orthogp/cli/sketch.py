@@ -166,11 +166,10 @@ def _sum(
 ) -> tuple[Sketch, dict[str, Any]]:
     """Return the sums of files, and what is to be known about them."""
     from orthogp import GPRegressor
+    from orthogp.files.columns import TimeScale
     from orthogp.files.fitting import about_rows, begin_like
     from orthogp.files.source import open_source
-    from orthogp.files.summing import Checkpoint, fingerprint, sum_files
-    from orthogp.files.times import TimeScale
-    from orthogp.statistics.nufft import available_threads
+    from orthogp.files.summing import Pass, sum_files
     from orthogp.storage import load_sketch
 
     columns, times = given.columns(), None
@@ -181,38 +180,25 @@ def _sum(
         times = [TimeScale.from_json(scale) for scale in about["times"]]
     if columns["targets"] is None:
         raise click.UsageError("Missing option '--target': the column to predict.")
-    source = open_source(given.data, **columns, times=times)
+    source = open_source(given.data, **columns)
+    if times is not None:
+        source = source.with_times(times)
     estimator = GPRegressor(wanted.kernel, mean=mean_of(wanted.mean))
     if wanted.domain is not None:
         source = scaled_for(source, wanted.domain)
         reading = source.reading
         extent = domain_in_numbers(wanted.domain, reading.inputs, reading.times)
     begin = begin_like(estimator, len(source.reading.inputs), like)
-    pass_over: dict[str, Any] = {
-        "extent": extent,
-        "watcher": console,
-        "batch_rows": summing.batch_rows,
-    }
-    if summing.scheduler is not None:
-        from orthogp.files.workers import sum_on_cluster
-
-        with joined_cluster(summing.scheduler, console) as cluster:
-            assert cluster is not None
-            streamed = sum_on_cluster(source, begin, cluster, **pass_over)
-    else:
-        note = None
-        if checkpoint is not None:
-            settings = {
-                "kernel": wanted.kernel,
-                "mean": wanted.mean,
-                "domain": wanted.domain,
-                "batch_rows": summing.batch_rows,
-                "lattice": None if like is None else _lattices(like),
-            }
-            note = Checkpoint(checkpoint, fingerprint(source, settings), summing.checkpoint_seconds)
-        streamed = sum_files(
-            source, begin, checkpoint=note, num_threads=available_threads(), **pass_over
+    with joined_cluster(summing.scheduler, console) as cluster:
+        how = Pass(
+            extent=extent,
+            batch_rows=summing.batch_rows,
+            checkpoint=checkpoint,
+            every=summing.checkpoint_seconds,
+            watcher=console,
+            cluster=cluster,
         )
+        streamed = sum_files(source, begin, how)
     console.tell_rows(streamed.source, streamed.tally)
     return streamed.sketch, about_rows(streamed.source, streamed.tally)
 
@@ -232,11 +218,6 @@ def _same_columns(columns: dict[str, Any], about: dict[str, Any]) -> dict[str, A
                 "columns, or none."
             )
     return columns
-
-
-def _lattices(like: Sketch) -> list[Any]:
-    """Return all that sums on the lattice of others share with them."""
-    return [*(part.lattice for part in like.statistics.parts), like.shift]
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, BinaryIO, Literal, NamedTuple
+from typing import Any, BinaryIO, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -14,8 +14,16 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from orthogp.errors import InputError
-from orthogp.files.columns import MISSING, Block, Piece, Reading, Tally, complete_rows, find_column
-from orthogp.files.times import TimeScale
+from orthogp.files.columns import (
+    MISSING,
+    Block,
+    Piece,
+    Reading,
+    Tally,
+    TimeScale,
+    complete_rows,
+    find_column,
+)
 from orthogp.inference import Domain
 
 # The number of rows that are decoded at once.
@@ -24,36 +32,17 @@ _NULLS = sorted({form(word) for word in (*MISSING, "nan") for form in (str, str.
 _UNITS = {"s": 10**6, "ms": 10**3, "us": 1}
 
 
-class ParquetHeader(NamedTuple):
-    """What a Parquet file says of itself.
-
-    Attributes
-    ----------
-    schema : pyarrow.Schema
-    group_rows : tuple of int
-        The rows of each row group.
-    """
-
-    schema: Any
-    group_rows: tuple[int, ...]
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The columns."""
-        return tuple(self.schema.names)
-
-
-def parquet_header(path: str, label: str) -> ParquetHeader:
-    """Return what a Parquet file says of itself."""
+def parquet_header(path: str, label: str) -> tuple[Any, tuple[int, ...]]:
+    """Return the schema of a Parquet file, and the number of rows of each row group."""
     with _opened(path, label) as file:
         meta = file.metadata
         rows = tuple(meta.row_group(g).num_rows for g in range(meta.num_row_groups))
-        return ParquetHeader(file.schema_arrow, rows)
+        return file.schema_arrow, rows
 
 
-def parquet_kind(header: ParquetHeader, label: str, name: str) -> Literal["number", "time"]:
+def parquet_kind(schema: Any, label: str, name: str) -> Literal["number", "time"]:
     """Return what a column holds; refuse one that holds neither."""
-    kind = header.schema.field(find_column(label, header.names, name)).type
+    kind = schema.field(find_column(label, schema.names, name)).type
     types = pa.types
     if types.is_timestamp(kind) or types.is_date(kind):
         return "time"

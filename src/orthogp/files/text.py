@@ -26,11 +26,12 @@ from orthogp.files.columns import (
     Piece,
     Reading,
     Tally,
+    TimeScale,
     complete_rows,
     find_column,
     has_arrow,
+    parse_datetime,
 )
-from orthogp.files.times import TimeScale, parse_datetime
 
 _DELIMITERS = ",;\t"
 # The bytes that are parsed at once.

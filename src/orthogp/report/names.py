@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from orthogp.files.times import TimeScale
+from orthogp.files.columns import TimeScale
 from orthogp.inference import Domain
 
 #: Between the unit and the origin of an input that is a time.

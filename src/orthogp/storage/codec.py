@@ -104,6 +104,11 @@ def register(
     return kind
 
 
+def registered_name(kind: type) -> str | None:
+    """Return what files call a class, `None` if it is not registered."""
+    return _BY_CLASS[kind].name if kind in _BY_CLASS else None
+
+
 def check_every(base: type, check: Callable[[Any], None]) -> None:
     """Check all objects of a class, and of those derived from it, that are made from files."""
     _CHECKS[base] = check

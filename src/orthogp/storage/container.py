@@ -100,9 +100,13 @@ def read_file(path: FilePath, kinds: tuple[str, ...]) -> tuple[Header, dict[str,
 
 
 def write_file(
-    path: FilePath, kind: str, content: Mapping[str, Any], about: Mapping[str, Any] | None = None
+    path: FilePath,
+    kind: str,
+    content: Mapping[str, Any],
+    about: Mapping[str, Any] | None = None,
+    mode: int | None = None,
 ) -> None:
-    """Write a tree of JSON values and arrays, whole or not at all.
+    """Write a tree of JSON values and arrays, whole or not at all, with some permissions.
 
     Parameters
     ----------
@@ -142,7 +146,7 @@ def write_file(
     for array in arrays.values():
         digest.update(_raw_bytes(array))
     metadata["sha256"] = digest.hexdigest()
-    with replacing(path) as stream:
+    with replacing(path, mode) as stream:
         stream.write(_header_bytes(header))
         for array in arrays.values():
             stream.write(_raw_bytes(array))

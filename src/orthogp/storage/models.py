@@ -29,11 +29,10 @@ from orthogp.learning.sketches import Sketch
 from orthogp.neighbours.posterior import NeighbourPosterior
 from orthogp.report.diagnostic_results import Diagnostics
 from orthogp.rows import Units
-from orthogp.statistics import AdditiveStatistics, FourierStatistics
 from orthogp.statistics.nufft import available_threads
 from orthogp.stochastic.training import Progress
 from orthogp.storage.classes import MOST_COLUMNS, Floats, demand, demand_shape
-from orthogp.storage.codec import RefusedError, decoding, encode, register, taken
+from orthogp.storage.codec import RefusedError, decoding, encode, register, registered_name, taken
 from orthogp.storage.container import FilePath, read_file, write_file
 from orthogp.storage.posteriors import KeptPosterior, Setting, kept_of, restored
 from orthogp.storage.version1 import upgraded
@@ -48,7 +47,9 @@ _NUMBERS = (
 )
 
 
-def save(path: FilePath, saved: Any, about: Mapping[str, Any] | None = None) -> None:
+def save(
+    path: FilePath, saved: Any, about: Mapping[str, Any] | None = None, mode: int | None = None
+) -> None:
     """Write a fitted estimator, a sketch or statistics to a file, whole or not at all.
 
     Parameters
@@ -56,24 +57,21 @@ def save(path: FilePath, saved: Any, about: Mapping[str, Any] | None = None) -> 
     about : mapping, optional
         What else is to be known of it: names of columns, units, sources; texts, finite numbers,
         lists and mappings. An estimator's `about_` unless given.
+    mode : int, optional
+        The file's permissions: those of the file it replaces, or of any new file, by default.
     """
-    if isinstance(saved, Sketch):
-        kind, content = _SKETCH, encode(saved)
-    elif isinstance(saved, FourierStatistics | AdditiveStatistics):
-        kind, content = type(saved).__name__, encode(saved)
-    else:
-        kind = _kind_of(type(saved))
+    kind = _kind_of(type(saved))
+    if kind in _MODELS:
         check_is_fitted(saved, "posterior_")
         about = getattr(saved, "about_", None) if about is None else about
-        content = encode(KeptModel.of(saved, _MODELS[kind]))
-    write_file(path, kind, content, about)
+        saved = KeptModel.of(saved, _MODELS[kind])
+    write_file(path, kind, encode(saved), about, mode)
 
 
 def load(path: FilePath, kind: type[Saved]) -> Saved:
     """Return what `save` wrote, if it is of that class; `FileError` otherwise."""
-    if issubclass(kind, FourierStatistics | AdditiveStatistics):
-        return _read(path, kind.__name__, kind)[0]
-    return _model(path, (_kind_of(kind),), kind)
+    name = _kind_of(kind)
+    return _model(path, (name,), kind) if name in _MODELS else _read(path, name, kind)[0]
 
 
 def load_model(path: FilePath) -> Any:
@@ -117,6 +115,9 @@ def _kind_of(kind: type) -> str:
     for base in kind.__mro__:
         if base.__name__ in _MODELS and base.__module__.startswith("orthogp."):
             return base.__name__
+    name = _SKETCH if issubclass(kind, Sketch) else registered_name(kind)
+    if name is not None:
+        return name
     raise FileError(f"A file cannot hold a {kind.__name__}: only {', '.join(_MODELS)}.")
 
 
