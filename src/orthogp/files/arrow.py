@@ -46,12 +46,8 @@ def parquet_kind(schema: Any, label: str, name: str) -> Literal["number", "time"
     types = pa.types
     if types.is_timestamp(kind) or types.is_date(kind):
         return "time"
-    if (
-        types.is_integer(kind)
-        or types.is_floating(kind)
-        or types.is_decimal(kind)
-        or types.is_boolean(kind)
-    ):
+    numbers = (types.is_integer, types.is_floating, types.is_decimal, types.is_boolean)
+    if any(is_number(kind) for is_number in numbers):
         return "number"
     raise InputError(
         f"Column {name!r} of {label} holds {kind}, but must hold numbers or date-times: choose "
@@ -60,9 +56,9 @@ def parquet_kind(schema: Any, label: str, name: str) -> Literal["number", "time"
 
 
 def parquet_extent(path: str, label: str, names: Sequence[str]) -> Domain | None:
-    """Return the box around columns by the file's own statistics.
+    """Return the box around columns by the file's statistics, `None` if there are none.
 
-    Date-times are in microseconds since 1970. `None` if the file does not say.
+    Date-times are in microseconds since 1970.
     """
     with _opened(path, label) as file:
         meta = file.metadata
@@ -74,7 +70,9 @@ def parquet_extent(path: str, label: str, names: Sequence[str]) -> Domain | None
                 continue
             for j, (name, kind) in enumerate(zip(names, kinds)):
                 found = meta.row_group(group).column(positions[name]).statistics
-                if found is None or not found.has_min_max or _unstated(kind):
+                # Statistics of decimals and of half precision are no numbers.
+                opaque = pa.types.is_decimal(kind) or pa.types.is_float16(kind)
+                if found is None or not found.has_min_max or opaque:
                     return None
                 low, high = _stated_extent(found, meta.schema.column(positions[name]), kind)
                 lower[j], upper[j] = min(lower[j], low), max(upper[j], high)
@@ -215,11 +213,6 @@ def _numbers(array: Any, scale: TimeScale | None) -> NDArray[np.float64]:
     if array.null_count:
         numbers[array.is_null().to_numpy(zero_copy_only=False)] = np.nan
     return numbers
-
-
-def _unstated(kind: Any) -> bool:
-    """Return whether statistics of a type are not numbers."""
-    return pa.types.is_decimal(kind) or pa.types.is_float16(kind)
 
 
 def _stated_extent(found: Any, column: Any, kind: Any) -> tuple[float, float]:
