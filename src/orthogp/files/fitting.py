@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,11 +19,12 @@ from orthogp.features import (
 )
 from orthogp.files.columns import Tally
 from orthogp.files.source import RowSource, as_rows
-from orthogp.files.summing import Begin, Pass, RowSample, sum_files
+from orthogp.files.summing import Pass, RowSample, sum_files
 from orthogp.learning.sketches import OFFSET_SD, AdditiveSketch, Sketch
-from orthogp.model_choice import Model, choose_model
-from orthogp.rows import Rows
+from orthogp.model_choice import Model, begin_sketch, choose_model
+from orthogp.rows import Domain, Rows
 from orthogp.statistics.lattice import MAX_DIMS
+from orthogp.statistics.nufft import available_threads
 from orthogp.validation import check_settings
 
 #: The largest number of bytes of rows that are read at once.
@@ -107,6 +108,26 @@ def fit_source(
     estimator.about_ = about_rows(source, tally)
     reading = source.reading
     return Read(source, tally, as_rows(sample.columns.reshape(len(reading.names), -1), reading))
+
+
+@dataclass(frozen=True)
+class Begin:
+    """Sums the first rows, and so chooses the lattice: that of another sketch, if there is one."""
+
+    estimator: Any
+    model: Model
+    like: Sketch | None = None
+
+    def __call__(self, rows: Rows, extent: Domain | None, total: int) -> Sketch:
+        """Return the sums of the first of `total` rows, which lie in a box."""
+        if self.like is not None:
+            return self.like.alone(rows, self.num_threads)
+        return begin_sketch(self.estimator, rows, self.model, extent, total)
+
+    @property
+    def num_threads(self) -> int:
+        """The number of threads that sum."""
+        return available_threads(self.estimator.n_jobs)
 
 
 def begin_like(estimator: Any, num_columns: int, like: Sketch | None = None) -> Begin:

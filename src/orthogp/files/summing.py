@@ -33,12 +33,12 @@ from orthogp.files.source import RowSource, as_rows
 from orthogp.files.text import read_header, split_text
 from orthogp.inference import Domain
 from orthogp.learning.sketches import Sketch
-from orthogp.model_choice import Model, begin_sketch
 from orthogp.rows import Rows
-from orthogp.statistics.nufft import CHUNK_ROWS, available_threads
+from orthogp.statistics.nufft import CHUNK_ROWS
 
 if TYPE_CHECKING:
     from orthogp.files.cluster import Cluster
+    from orthogp.files.fitting import Begin
 
 #: The seconds between two checkpoints.
 EVERY = 60.0
@@ -97,26 +97,6 @@ class Pass:
     #: The workers that sum the rows, without a checkpoint. They must see the files under the same
     #: paths.
     cluster: Cluster | None = None
-
-
-@dataclass(frozen=True)
-class Begin:
-    """Sums the first rows, and so chooses the lattice: that of another sketch, if there is one."""
-
-    estimator: Any
-    model: Model
-    like: Sketch | None = None
-
-    def __call__(self, rows: Rows, extent: Domain | None, total: int) -> Sketch:
-        """Return the sums of the first of `total` rows, which lie in a box."""
-        if self.like is not None:
-            return self.like.alone(rows, self.num_threads)
-        return begin_sketch(self.estimator, rows, self.model, extent, total)
-
-    @property
-    def num_threads(self) -> int:
-        """The number of threads that sum."""
-        return available_threads(self.estimator.n_jobs)
 
 
 class Streamed(NamedTuple):
