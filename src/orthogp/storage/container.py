@@ -16,7 +16,7 @@ import json
 import math
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, BinaryIO, NamedTuple, NoReturn
 
@@ -36,33 +36,26 @@ _TYPES = {"F64": np.dtype("<f8"), "I64": np.dtype("<i8"), "BOOL": np.dtype("?")}
 _TYPE_NAMES = {"f": "F64", "i": "I64", "u": "I64", "b": "BOOL"}
 # What stands for the checksum while it is computed.
 _NO_DIGEST = "0" * 64
-# The most axes of an array, and the most numbers: an empty one has strides, which must be numbers.
+# The largest number of axes of an array.
 _MOST_DIMS = 8
+# The largest number of numbers in an array: an empty one has strides, which must be numbers.
 _MOST_NUMBERS = 2**40
-# The longest vector that stands in the header, where it can be read, and not behind it.
+# The length of the longest vector that stands in the header, where it can be read.
 _SHORT = 16
-# Numbers that JSON has not.
+# The numbers that JSON has not.
 _OPEN = ("inf", "-inf", "nan")
 
 
 class Header(NamedTuple):
-    """What a file says about itself, without its arrays.
+    """What a file says about itself, without its arrays."""
 
-    Attributes
-    ----------
-    kind : str
-        What it holds, such as "GPRegressor" or "sketch".
-    version : int
-        The version of the format.
-    about : dict
-        What its writer noted: names of columns, units, sources.
-    shapes : dict
-        The shape of each array, by its name.
-    """
-
+    #: What it holds, such as "GPRegressor" or "sketch".
     kind: str
+    #: The version of the format.
     version: int
+    #: What its writer noted: names of columns, units, sources.
     about: dict[str, Any]
+    #: The shape of each array, by its name.
     shapes: dict[str, tuple[int, ...]]
 
 
@@ -274,13 +267,7 @@ class _Reader:
         for name, array in arrays.items():
             if array.dtype.kind == "b" and array.view(np.uint8).max(initial=0) > 1:
                 self._damaged(f"{_shortened(name)} holds values other than true and false")
-        tree = _parsed(self._text("content"))
-        if not isinstance(tree, dict):
-            self._damaged("its content is no record in JSON")
-        try:
-            tree = self._with_arrays(tree, arrays)
-        except RecursionError:
-            self._damaged("its content is nested too deeply")
+        tree = _parsed(self._text("content"), lambda node: self._with_array(node, arrays))
         if not isinstance(tree, dict):
             self._damaged("its content is no record in JSON")
         if arrays:
@@ -338,12 +325,8 @@ class _Reader:
 
     # ------------------------------------------------------------------ the content
 
-    def _with_arrays(self, node: Any, arrays: dict[str, NDArray]) -> Any:
-        """Return a tree with each array, taken out of `arrays`, in the place that names it."""
-        if isinstance(node, list):
-            return [self._with_arrays(value, arrays) for value in node]
-        if not isinstance(node, dict):
-            return node
+    def _with_array(self, node: dict[str, Any], arrays: dict[str, NDArray]) -> Any:
+        """Return what a record stands for: an array, taken out of `arrays`, a number, or itself."""
         key, value = next(iter(node.items())) if len(node) == 1 else ("", None)
         if key in ("$array", "$complex"):
             if not isinstance(value, str) or value not in arrays:
@@ -356,7 +339,7 @@ class _Reader:
             if value not in _OPEN:
                 self._damaged("it holds a number that is none")
             return float(value)
-        return {key: self._with_arrays(value, arrays) for key, value in node.items()}
+        return node
 
     def _complex(self, array: NDArray) -> NDArray:
         if array.ndim == 0 or array.shape[-1] != 2 or array.dtype.kind != "f":
@@ -397,25 +380,28 @@ def _raw_bytes(array: NDArray) -> memoryview:
     return array.reshape(-1).view(np.uint8).data
 
 
-def _parsed(text: bytes | str) -> Any:
-    """Return JSON without repeated names and numbers that JSON has not; `None` if it is none."""
+def _parsed(text: bytes | str, revive: Callable[[dict[str, Any]], Any] = dict) -> Any:
+    """Return JSON, with what `revive` makes of each record; `None` if it is not JSON.
+
+    A name that stands twice, and numbers that JSON has not, are refused.
+    """
+
+    def record(pairs: list[tuple[str, Any]]) -> Any:
+        node = dict(pairs)
+        if len(node) < len(pairs):
+            raise ValueError("a name stands twice")
+        return revive(node)
+
+    def refuse(constant: str) -> NoReturn:
+        raise ValueError(f"{constant} is no number of JSON")
+
     try:
-        if isinstance(text, bytes):
-            text = text.decode("utf-8")
-        return json.loads(text, object_pairs_hook=_distinct, parse_constant=_refuse)
+        text = text.decode("utf-8") if isinstance(text, bytes) else text
+        return json.loads(text, object_pairs_hook=record, parse_constant=refuse)
+    except FileError:
+        raise
     except (ValueError, RecursionError):
         return None
-
-
-def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    result = dict(pairs)
-    if len(result) < len(pairs):
-        raise ValueError("a name stands twice")
-    return result
-
-
-def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no number of JSON")
 
 
 def _are_counts(values: Any) -> bool:

@@ -2,12 +2,13 @@
 
 An estimator's settings are the parameters of its constructor. What it has learned is a record for
 each kind of estimator (`KeptRegressor` and so on): `of` takes it from a fitted one, `give` puts it
-into a fresh one.
+into a fresh one. The content of files of version 1 is turned into what version 2 would hold.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from importlib import import_module
 from typing import Any, ClassVar, NamedTuple, Self, TypeVar
@@ -32,10 +33,17 @@ from orthogp.rows import Units
 from orthogp.statistics.nufft import available_threads
 from orthogp.stochastic.training import Progress
 from orthogp.storage.classes import MOST_COLUMNS, Floats, demand, demand_shape
-from orthogp.storage.codec import RefusedError, decoding, encode, register, registered_name, taken
-from orthogp.storage.container import FilePath, read_file, write_file
+from orthogp.storage.codec import (
+    TYPE,
+    RefusedError,
+    decoding,
+    encode,
+    register,
+    registered_name,
+    taken,
+)
+from orthogp.storage.container import FilePath, Header, read_file, write_file
 from orthogp.storage.posteriors import KeptPosterior, Setting, kept_of, restored
-from orthogp.storage.version1 import upgraded
 
 Saved = TypeVar("Saved")
 
@@ -45,6 +53,17 @@ _NUMBERS = (
     *(f"{sign}int{size}" for sign in ("", "u") for size in (8, 16, 32, 64)),
     *(f"float{size}" for size in (16, 32, 64)),
 )
+# Fields that version 1 called otherwise, by class.
+_RENAMED = {
+    "On": {"columns": "dims"},
+    "OnSphere": {"columns": "dims"},
+    "Additive": {"columns": "dims"},
+    "AdditiveSeries": {"columns": "dims"},
+}
+# The engine that a form of posterior came from, when files did not name engines.
+_ENGINES = {"exact": "exact", "iterative": "iterative", "additive": "additive", "lattice": "dense"}
+# What wrapped a setting that is no number or text.
+_WRAPPERS = ("kernel", "features", "training", "domain")
 
 
 def save(
@@ -71,7 +90,10 @@ def save(
 def load(path: FilePath, kind: type[Saved]) -> Saved:
     """Return what `save` wrote, if it is of that class; `FileError` otherwise."""
     name = _kind_of(kind)
-    return _model(path, (name,), kind) if name in _MODELS else _read(path, name, kind)[0]
+    if name in _MODELS:
+        return _model(path, (name,), kind)
+    with _reading(path, (name,), kind) as (found, _):
+        return found
 
 
 def load_model(path: FilePath) -> Any:
@@ -86,21 +108,23 @@ def save_sketch(path: FilePath, sketch: Sketch, about: Mapping[str, Any] | None 
 
 def load_sketch(path: FilePath) -> tuple[Sketch, dict[str, Any]]:
     """Return the sketch that `save_sketch` wrote, and what was noted about it."""
-    return _read(path, _SKETCH, Sketch)
+    with _reading(path, (_SKETCH,), Sketch) as (sketch, header):
+        return sketch, header.about
 
 
-def _read(path: FilePath, kind: str, hint: type[Saved]) -> tuple[Saved, dict[str, Any]]:
-    header, content = read_file(path, (kind,))
-    with decoding(path) as decoder:
-        content = upgraded(content, header.kind) if header.version == 1 else content
-        return decoder.decode(content, hint), header.about
-
-
-def _model(path: FilePath, kinds: tuple[str, ...], kind: type | None) -> Any:
+@contextmanager
+def _reading(
+    path: FilePath, kinds: tuple[str, ...], hint: type[Saved]
+) -> Iterator[tuple[Saved, Header]]:
+    """Yield what a file holds and its header; errors of the body are about the file."""
     header, content = read_file(path, kinds)
     with decoding(path) as decoder:
         content = upgraded(content, header.kind) if header.version == 1 else content
-        kept: KeptModel = decoder.decode(content, KeptModel)
+        yield decoder.decode(content, hint), header
+
+
+def _model(path: FilePath, kinds: tuple[str, ...], kind: type | None) -> Any:
+    with _reading(path, kinds, KeptModel) as (kept, header):
         if not isinstance(kept.fit, _MODELS[header.kind]):
             raise RefusedError(f"must be what was learned by a {header.kind}", "fit")
         # Estimators are made of parts that save sketches, and are found by name.
@@ -187,6 +211,8 @@ class KeptFit:
     @classmethod
     def of(cls, model: Any, **given: Any) -> Self:
         """Return what a fitted estimator has learned."""
+        if "posterior" in cls._attributes():
+            given["posterior"] = kept_of(model.posterior_, getattr(model, "_sketch", None))
         return taken(cls, model, cls._attributes(), **given)
 
     def give(self, model: Any) -> None:
@@ -233,11 +259,6 @@ class KeptRegressor(KeptFit):
     trials: tuple[Trial, ...]
     seconds: dict[str, float]
 
-    @classmethod
-    def of(cls, model: Any, **given: Any) -> Self:
-        """Return what a fitted estimator has learned."""
-        return super().of(model, posterior=kept_of(model.posterior_, model._sketch), **given)
-
     def give(self, model: Any) -> None:
         """Put it into a fresh estimator."""
         super().give(model)
@@ -275,19 +296,14 @@ class KeptRegressor(KeptFit):
         model._last = Start(posterior.kernel, posterior.noise_variance, rows=rows)
         model.statistics_, model.target_shift_ = sketch.statistics, sketch.shift
         model.posterior_, model.features_ = posterior, getattr(posterior, "features", None)
-        model.period_ = _period(posterior)
-
-
-def _period(posterior: Any) -> Any:
-    """Return the period of the features, one for each component if there are several."""
-    features = getattr(posterior, "features", None)
-    if posterior.additive:
-        return tuple(part.lattice.period for part in posterior.features.parts)
-    if features is None or (
-        isinstance(posterior, FamilyPosterior) and not isinstance(features, SeriesFeatures)
-    ):
-        return None
-    return features.lattice.period
+        series = not isinstance(posterior, FamilyPosterior) or isinstance(
+            posterior.features, SeriesFeatures
+        )
+        model.period_ = None
+        if posterior.additive:
+            model.period_ = tuple(part.lattice.period for part in posterior.features.parts)
+        elif series and model.features_ is not None:
+            model.period_ = model.features_.lattice.period
 
 
 # ---------------------------------------------------------------------- GPClassifier
@@ -411,11 +427,6 @@ class KeptStochastic(KeptFit):
     elbo_error: float
     status: str
 
-    @classmethod
-    def of(cls, model: Any, **given: Any) -> Self:
-        """Return what a fitted estimator has learned."""
-        return super().of(model, posterior=kept_of(model.posterior_, None), **given)
-
     def give(self, model: Any) -> None:
         """Put it into a fresh estimator."""
         super().give(model)
@@ -451,3 +462,105 @@ MODEL_KINDS = frozenset(_MODELS)
 
 register(KeptModel, "model", infinite=("diagnostics",))
 register(KeptLabels, "labels", infinite=("values",))
+
+
+# ---------------------------------------------------------------------- version 1
+
+
+def upgraded(content: dict[str, Any], kind: str) -> dict[str, Any]:
+    """Return the content of a file of version 1 as version 2 has it.
+
+    What is not as version 1 wrote it passes unchanged: it is refused when it is decoded.
+    """
+    content = _upgraded(content)
+    settings, fit = content.get("settings"), content.get("fit")
+    if isinstance(settings, dict):
+        content["settings"] = _settings(settings)
+    if isinstance(fit, dict):
+        fit[TYPE] = kind
+        _upgrade_fit(fit)
+    return content
+
+
+def _upgraded(node: Any) -> Any:
+    if isinstance(node, list):
+        return [_upgraded(own) for own in node]
+    if not isinstance(node, dict):
+        return node
+    node = {name: _upgraded(own) for name, own in node.items()}
+    if "kept" in node or "additive" in node:
+        kept, additive = node.pop("kept", False), node.pop("additive", False)
+        node[TYPE] = "KeptRows" if kept is True else "AdditiveSketch" if additive else "Sketch"
+        _move_factors(node)
+    for name in ("name", "form"):
+        if isinstance(node.get(name), str):
+            node[TYPE] = node.pop(name)
+    kind = node.get(TYPE)
+    if kind == "OnSphere":
+        # The sphere and the kernel on it were one record.
+        parts = {name: node.pop(name) for name in ("kernel", "radius") if name in node}
+        node["kernel"] = {TYPE: "Sphere", **parts}
+    if kind in ("Sphere", "Cyclic"):
+        # They have what the kernel inside has.
+        node.pop("fixed", None)
+    for old, new in _RENAMED.get(str(kind), {}).items():
+        if old in node:
+            node[new] = node.pop(old)
+    if "components" in node and "cross" in node:
+        _part_components(node)
+    return node
+
+
+def _settings(settings: dict[str, Any]) -> dict[str, Any]:
+    """Return settings without what was wrapped around those that are no numbers or texts."""
+    result = {}
+    for name, own in settings.items():
+        if isinstance(own, dict) and len(own) == 1 and next(iter(own)) in _WRAPPERS:
+            ((wrapper, own),) = own.items()
+            if wrapper == "training" and isinstance(own, dict):
+                own = {TYPE: "TrainingSettings", **_settings(own)}
+        result[name] = own
+    return result
+
+
+def _upgrade_fit(fit: dict[str, Any]) -> None:
+    posterior, certificate = fit.get("posterior"), fit.get("certificate")
+    if isinstance(posterior, dict) and fit[TYPE] == "GPRegressor" and "engine" not in fit:
+        form = posterior.get(TYPE)
+        fit |= {"engine": _ENGINES.get(str(form), "features"), "trials": []}
+    if isinstance(certificate, dict):
+        certificate |= {"lower": fit.get("elbo"), "upper": fit.get("upper_bound")}
+    for trial in fit["trials"] if isinstance(fit.get("trials"), list) else ():
+        if isinstance(trial, dict) and trial.get("score", 0.0) is None:
+            trial["score"] = np.nan
+    history = fit.get("history")
+    if isinstance(history, np.ndarray) and history.ndim == 2 and history.shape[1] == 5:
+        names = ("step", "max_steps", "elbo", "standard_error", "num_samples")
+        fit["history"] = [
+            {
+                name: int(value) if name in ("step", "max_steps", "num_samples") else value
+                for name, value in zip(names, row, strict=True)
+            }
+            for row in history.tolist()
+            if np.isfinite([row[0], row[1], row[4]]).all()
+        ]
+
+
+def _move_factors(sketch: dict[str, Any]) -> None:
+    """Take the decimations out of the terms, beside which they stand now."""
+    terms = sketch.get("terms")
+    if isinstance(terms, list):
+        sketch["factors"] = [
+            own.pop("factors") for own in terms if isinstance(own, dict) and "factors" in own
+        ]
+
+
+def _part_components(statistics: dict[str, Any]) -> None:
+    """Take the sums out of the components, beside which they stand now."""
+    components = statistics["components"]
+    if not isinstance(components, list) or not all(isinstance(own, dict) for own in components):
+        return
+    parts = [own.pop("sums", None) for own in components]
+    for own, part in zip(components, parts, strict=True):
+        own["lattice"] = part.get("lattice") if isinstance(part, dict) else None
+    statistics["parts"] = parts
