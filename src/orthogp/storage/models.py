@@ -209,11 +209,9 @@ class KeptFit:
     elbo: float
 
     @classmethod
-    def of(cls, model: Any, **given: Any) -> Self:
+    def of(cls, model: Any) -> Self:
         """Return what a fitted estimator has learned."""
-        if "posterior" in cls._attributes():
-            given["posterior"] = kept_of(model.posterior_, getattr(model, "_sketch", None))
-        return taken(cls, model, cls._attributes(), **given)
+        return taken(cls, model, cls._attributes(), **cls._given(model))
 
     def give(self, model: Any) -> None:
         """Put it into a fresh estimator."""
@@ -222,6 +220,16 @@ class KeptFit:
         demand(good, "must be a total, and not negative", "seconds")
         for name, attribute in self._attributes().items():
             setattr(model, attribute, getattr(self, name))
+        self._derive(model)
+
+    @staticmethod
+    def _given(model: Any) -> dict[str, Any]:
+        """Return the fields that are no attributes of an estimator."""
+        return {"posterior": kept_of(model.posterior_, getattr(model, "_sketch", None))}
+
+    def _derive(self, model: Any) -> None:
+        """Set the attributes that follow from the fields, having checked these."""
+        raise NotImplementedError
 
     @classmethod
     def _attributes(cls) -> dict[str, str]:
@@ -259,9 +267,7 @@ class KeptRegressor(KeptFit):
     trials: tuple[Trial, ...]
     seconds: dict[str, float]
 
-    def give(self, model: Any) -> None:
-        """Put it into a fresh estimator."""
-        super().give(model)
+    def _derive(self, model: Any) -> None:
         num_dims = _check_columns(self.columns, self.domain, model)
         self.kernel.check(model.n_features_in_)
         embedding = Embedding.of(self.kernel, model.n_features_in_)
@@ -371,20 +377,15 @@ class KeptClassifier(KeptFit):
     seconds: dict[str, float]
     extent: Domain | None = None
 
-    @classmethod
-    def of(cls, model: Any, **given: Any) -> Self:
-        """Return what a fitted estimator has learned."""
-        return super().of(
-            model,
-            classes=KeptLabels.of(model.classes_),
-            posteriors=tuple(kept_of(own, None) for own in model._posteriors),
-            status=model.status_ if len(model.classes_) > 2 else (model.status_,),
-            **given,
-        )
+    @staticmethod
+    def _given(model: Any) -> dict[str, Any]:
+        return {
+            "classes": KeptLabels.of(model.classes_),
+            "posteriors": tuple(kept_of(own, None) for own in model._posteriors),
+            "status": model.status_ if len(model.classes_) > 2 else (model.status_,),
+        }
 
-    def give(self, model: Any) -> None:
-        """Put it into a fresh estimator."""
-        super().give(model)
+    def _derive(self, model: Any) -> None:
         model.classes_ = self.classes.labels()
         count = len(model.classes_) if len(model.classes_) > 2 else 1
         num_dims = _check_columns(self.columns, self.domain, model)
@@ -427,9 +428,7 @@ class KeptStochastic(KeptFit):
     elbo_error: float
     status: str
 
-    def give(self, model: Any) -> None:
-        """Put it into a fresh estimator."""
-        super().give(model)
+    def _derive(self, model: Any) -> None:
         demand(self.target_scale > 0, "must be positive", "target_scale")
         square = self.target_scale**2
         posterior = restored(self.posterior, Setting(model.n_features_in_, 1), "posterior")
