@@ -11,9 +11,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 from orthogp import FileError, GPRegressor
 from orthogp.atomic import PRIVATE, replacing
+from orthogp.cli import main
 from orthogp.files.writing import table_writer, write_rows
 from orthogp.report import write_report
 from orthogp.storage import save
@@ -133,6 +135,24 @@ def test_everything_is_written_by_the_same_rules(
         WRITERS[what](path)
     assert path.read_bytes() == written
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_predictions_keep_permissions_and_leave_other_files_alone(tmp_path: Path) -> None:
+    data, fitted, out = (tmp_path / name for name in ("new.csv", "model.orthogp", "out.csv"))
+    data.write_text("x\n0.25\n0.5\n")
+    model().save(fitted)
+    out.touch(0o600)
+    victim = tmp_path / "victim"
+    victim.write_bytes(b"precious")
+    (tmp_path / "out.csv.part").symlink_to(victim)
+    arguments = ["predict", fitted, data, "--inputs", "x", "--out", out, "--force"]
+    done = CliRunner().invoke(main, [str(argument) for argument in arguments])
+    assert done.exit_code == 0, done.output
+    assert out.read_text().startswith("x,mean,sd,lower,upper\n0.25,")
+    assert mode_of(out) == 0o600
+    assert victim.read_bytes() == b"precious"
+    names = {"new.csv", "model.orthogp", "out.csv", "victim", "out.csv.part"}
+    assert {path.name for path in tmp_path.iterdir()} == names
 
 
 # ---------------------------------------------------------------------- signals

@@ -34,7 +34,7 @@ def replacing(path: FilePath, mode: int | None = None) -> Iterator[BinaryIO]:
 
     They go to a new file beside it, under a name that nobody can guess, which takes the name `path`
     in one step. If anything fails, or the process is interrupted or terminated, the new file is
-    removed, and what was there before stays as it was.
+    removed, and the file that was there before stays as it was.
 
     Parameters
     ----------

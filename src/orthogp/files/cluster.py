@@ -89,11 +89,11 @@ class Cluster(AbstractContextManager):
 
     @property
     def num_threads(self) -> int:
-        """How many tasks run at once."""
+        """The number of tasks that run at once."""
         return max(1, sum(self._client.nthreads().values()))
 
     def moved(self) -> int:
-        """Return the bytes that the workers of now have sent to each other since they began."""
+        """Return the number of bytes that the present workers have sent to each other."""
         return sum(self._client.run(_sent).values())
 
     def map(
@@ -102,7 +102,7 @@ class Cluster(AbstractContextManager):
         tasks: Sequence[Any],
         done: Callable[[int], object] = int,
     ) -> list[Any]:
-        """Return what a pure function gives for every task: small things, all of which travel.
+        """Return the results of a pure function for all tasks; the results are small, and travel.
 
         `done` is told the index of every task that has ended.
         """
@@ -119,7 +119,7 @@ class Cluster(AbstractContextManager):
         add: Callable[[Any, Any], Any],
         done: Callable[[int], object] = int,
     ) -> Any:
-        """Return the sum of what a pure function gives for every task, added on the workers.
+        """Return the sum of the results of a pure function, added on the workers.
 
         Both functions are of modules that the workers have; `done` is told the index of every task
         that has ended.
@@ -194,12 +194,12 @@ class Weighed:
 
 
 def weighed(function: Callable[..., Any], *arguments: Any) -> Weighed:
-    """Return what a function makes of a task."""
+    """Return the result of a function with its size."""
     return Weighed.of(function(*arguments))
 
 
 def added(add: Callable[[Any, Any], Any], *items: Weighed) -> Weighed:
-    """Return the sum of values in their order, of which `None` counts for nothing."""
+    """Return the sum of the values that are not `None`, in their order."""
     total = None
     for item in items:
         if item.value is not None:
@@ -378,7 +378,7 @@ def _of_table(
 def _of_frame(
     inputs: list[Any], targets: list[Any], weights: Any, function: Callable[..., Any], part: Any
 ) -> Any:
-    """Return what a function makes of a data frame in memory; NaN for what is missing."""
+    """Return a function of the columns of a data frame in memory; missing values become NaN."""
     X, y = (part[names].to_numpy(dtype=np.float64, na_value=np.nan) for names in (inputs, targets))
     w = None if weights is None else part[weights].to_numpy(dtype=np.float64, na_value=np.nan)
     return function(X, y, w)
@@ -445,7 +445,7 @@ def _version() -> str:
 
 @contextmanager
 def _in_words(where: str) -> Iterator[None]:
-    """Turn what can happen to a cluster into one sentence."""
+    """Turn the failures of a cluster into one sentence each."""
     try:
         yield
     except KilledWorker as error:

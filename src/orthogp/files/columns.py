@@ -43,7 +43,7 @@ class TimeScale(NamedTuple):
     def spanning(cls, lower: float, upper: float) -> TimeScale:
         """Return the scale for date-times between two, in microseconds since 1970.
 
-        The origin is the first day; the unit is the longest of which the data span at least 50.
+        The origin is the first day; the unit is the longest that the data span 50 times.
         """
         day = str(np.datetime64(int(lower), "us").astype("datetime64[D]"))
         for unit in ("days", "hours", "minutes"):
@@ -86,7 +86,7 @@ class TimeScale(NamedTuple):
 
     @classmethod
     def from_json(cls, value: dict[str, Any] | None) -> TimeScale | None:
-        """Return the scale of which JSON has the fields (`_asdict`), `None` for none."""
+        """Return the scale with the fields of a JSON record (`_asdict`), `None` for none."""
         return None if value is None else cls(str(value["unit"]), str(value["origin"]))
 
 

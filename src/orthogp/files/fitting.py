@@ -136,7 +136,7 @@ def begin_like(estimator: Any, num_columns: int, like: Sketch | None = None) -> 
 
 
 def about_rows(source: RowSource, tally: Tally) -> dict[str, Any]:
-    """Return what is to be known of rows besides their sums: columns, units, numbers."""
+    """Return the notes about rows that go with their sums: columns, units, numbers of rows."""
     reading = source.reading
     return {
         "source": source.description,
@@ -151,7 +151,7 @@ def about_rows(source: RowSource, tally: Tally) -> dict[str, Any]:
 
 
 def _joint_model(estimator: Any, num_columns: int) -> Model:
-    """Return the model, whose kernel must see all columns: which those are is a matter of names."""
+    """Return the model; its kernel must see all columns, since columns are chosen by name."""
     model = choose_model(estimator.kernel, estimator.features, num_columns)
     if len(model.columns) != num_columns:
         raise InputError(

@@ -397,7 +397,7 @@ class Table(NamedTuple):
 
 
 def read_table(path: FilePath, target: str, inputs: Sequence[str] | None = None) -> Table:
-    """Return columns of a CSV, TSV or Parquet file, a folder of such, or a pattern.
+    """Return columns of a CSV, TSV or Parquet file, of a folder of files, or of a pattern.
 
     Rows with an empty cell (or NA, NaN, null) in the columns asked for are dropped and counted.
     Other columns may hold anything.

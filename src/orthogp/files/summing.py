@@ -54,7 +54,7 @@ _MOST_ROWS = 2**26
 _NUMBERS = 2**36
 # The number of first rows that the lattice is chosen from, for which all workers wait.
 _FIRST_ROWS = 2**20
-# The sample that travels, relative to what is kept in the end.
+# The ratio of the rows of the sample that travel to the rows that are kept in the end.
 _SPARE = 1.2
 
 
@@ -110,14 +110,14 @@ class Streamed(NamedTuple):
 
 
 class Summed(NamedTuple):
-    """What is known of some rows: their sums (`None` of no rows), their fate, a few of them."""
+    """Some rows: their sums (`None` of no rows), how many were used, and a sample of them."""
 
     sketch: Sketch | None
     tally: Tally
     sample: RowSample
 
     def plus(self, other: Summed) -> Summed:
-        """Return what is known of both."""
+        """Return both sets of rows together."""
         sketch = self.sketch or other.sketch
         if self.sketch is not None and other.sketch is not None:
             sketch = add_sketches(self.sketch, other.sketch)
@@ -126,7 +126,7 @@ class Summed(NamedTuple):
     def with_batch(
         self, batch: Batch, first: int, begin: Callable[[Rows], Sketch], num_threads: int
     ) -> Summed:
-        """Return what is known with more rows, numbered from `first`; `begin` sums the first."""
+        """Return the rows with a batch added, counted from `first`; `begin` sums the first rows."""
         sketch, sample = self.sketch, self.sample
         if batch.rows is not None:
             sample = sample.with_rows(first + self.tally.used, batch.columns)
@@ -191,7 +191,7 @@ def add_sketches(first: Sketch, second: Sketch) -> Sketch:
     statistics: Any = first.statistics
     other: Any = second.statistics
     if len(first.shift) == len(second.shift) and not np.array_equal(first.shift, second.shift):
-        # The targets were shifted by what the first rows of each suggested.
+        # Each sketch shifts its targets by the mean of its first rows.
         other = other.standardised(first.shift - second.shift, 1.0)
     extent = first.extent.with_box(second.extent)
     total = replace(first, statistics=statistics + other, extent=extent)
@@ -262,7 +262,7 @@ def _ahead(batches: Iterator[Batch]) -> Generator[Batch]:
 class RowSample(NamedTuple):
     """The rows whose numbers, scrambled, are least: every row is as likely as any other.
 
-    Which rows these are depends neither on how the rows are cut into batches nor on a seed.
+    The choice of rows depends neither on how they are cut into batches nor on a seed.
     """
 
     #: The number of rows that are kept.
@@ -324,7 +324,7 @@ class Mark(NamedTuple):
 
 
 class Checkpoint:
-    """A file that says how far a pass has come, replaced every so often.
+    """A file that says how far a pass has come, replaced at intervals.
 
     It serves only a pass over the same files with the same settings: `fingerprint` tells.
     """
@@ -408,7 +408,7 @@ def _described(value: Any) -> Any:
     try:
         return [kind, hashlib.sha256(pickle.dumps(value)).hexdigest()]
     except Exception:
-        # What cannot be written down is like nothing else, and no checkpoint is for it.
+        # An object that cannot be written down equals no other, so that no checkpoint fits it.
         return [kind, secrets.token_hex()]
 
 
@@ -522,7 +522,7 @@ def _unit_source(reading: Reading, unit: Unit) -> RowSource:
 
 
 def without_sums(sketch: Sketch) -> Sketch:
-    """Return a sketch whose lattices say all, small enough to travel with every task."""
+    """Return a sketch with its lattices but no sums, small enough to travel with every task."""
     statistics: Any = sketch.statistics
     parts = tuple(
         replace(

@@ -1,7 +1,7 @@
 """Text tables (CSV, TSV) in blocks of whole lines.
 
-A block is parsed at once by pyarrow where it is installed. What that refuses is read cell by cell,
-so that a row that is wrong can be named, or skipped and counted.
+A block is parsed at once by pyarrow where it is installed. A block that pyarrow refuses is read
+cell by cell, so that a row that is wrong can be named, or skipped and counted.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class TextHeader(NamedTuple):
 
 
 def read_header(path: str, label: str) -> TextHeader:
-    """Return what the beginning of a text table says."""
+    """Return the header of a text table, and its first rows."""
     with _opened(path, label) as stream:
         first = stream.readline(_LONGEST_LINE)
         data = stream.read(_SAMPLE_BYTES)
@@ -271,7 +271,7 @@ def _is_a(read: Callable[[str], object], cell: str) -> bool:
 
 
 def _whole_lines(data: bytes) -> int:
-    """Return how many bytes are whole lines; a line end between quotation marks ends none."""
+    """Return the number of bytes in whole lines; a line does not end between quotation marks."""
     cut = data.rfind(b"\n") + 1
     while cut and _count(data[:cut], b'"') % 2:
         cut = data.rfind(b"\n", 0, cut - 1) + 1
@@ -284,7 +284,7 @@ def _count(data: bytes, byte: bytes) -> int:
 
 
 def _count_lines(piece: Piece, end: int) -> int:
-    """Return how many lines stand before a byte."""
+    """Return the number of lines before a byte."""
     count = 0
     with _opened(piece.path, piece.label) as stream:
         while end > 0 and (data := stream.read(min(end, _BLOCK_BYTES))):
@@ -295,7 +295,7 @@ def _count_lines(piece: Piece, end: int) -> int:
 
 @contextmanager
 def _opened(path: str, label: str) -> Iterator[BinaryIO]:
-    """Open a file; what goes wrong while it is read becomes one sentence."""
+    """Open a file; an error while it is read becomes one sentence."""
     opener = gzip.open if path.endswith(".gz") else open
     try:
         with opener(path, "rb") as stream:

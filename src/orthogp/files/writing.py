@@ -138,7 +138,7 @@ def _cells(column: NDArray) -> list[Any]:
 def _cell(value: float) -> object:
     if value != value:
         return ""
-    # Whole numbers as such: an hour of 3.0 was 3 in the file that it came from.
+    # Whole numbers without a point: an hour of 3.0 was 3 in the file that it came from.
     return int(value) if abs(value) < 2**53 and value == int(value) else value
 
 

@@ -146,7 +146,7 @@ def write_file(
 
 
 def _notes(about: dict[str, Any]) -> str:
-    """Return notes as JSON, which reads back as what was written."""
+    """Return notes as JSON that reads back unchanged."""
     try:
         noted = json.dumps(about, allow_nan=False)
         if json.loads(noted) != _lists(about):
@@ -207,7 +207,7 @@ def _header_bytes(header: dict[str, Any]) -> bytes:
 
 @contextmanager
 def _opened(path: FilePath) -> Iterator[BinaryIO]:
-    """Open a regular file; what goes wrong while it is read becomes one sentence."""
+    """Open a regular file; an error while it is read becomes one sentence."""
     try:
         # Opening a pipe would wait for its writer.
         if not stat.S_ISREG(os.stat(path).st_mode):
@@ -347,7 +347,7 @@ class _Reader:
         return array.view(np.complex128)[..., 0]
 
     def _numbers(self, value: Any) -> NDArray:
-        """Return a short array, of whole numbers if all of them are written as such."""
+        """Return a short array, of integers if all numbers are written as integers."""
         kinds = {type(number) for number in (value if isinstance(value, list) else [value])}
         if not kinds or not kinds <= {int, float}:
             self._damaged("a list of numbers holds something else")

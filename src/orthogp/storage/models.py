@@ -62,7 +62,7 @@ _RENAMED = {
 }
 # The engine that a form of posterior came from, when files did not name engines.
 _ENGINES = {"exact": "exact", "iterative": "iterative", "additive": "additive", "lattice": "dense"}
-# What wrapped a setting that is no number or text.
+# The names of the wrappers of settings that are no numbers or texts.
 _WRAPPERS = ("kernel", "features", "training", "domain")
 
 
@@ -74,8 +74,8 @@ def save(
     Parameters
     ----------
     about : mapping, optional
-        What else is to be known of it: names of columns, units, sources; texts, finite numbers,
-        lists and mappings. An estimator's `about_` unless given.
+        Notes about it, such as names of columns, units, sources: texts, finite numbers, lists and
+        mappings. An estimator's `about_` unless given.
     mode : int, optional
         The file's permissions: those of the file it replaces, or of any new file, by default.
     """
@@ -102,12 +102,12 @@ def load_model(path: FilePath) -> Any:
 
 
 def save_sketch(path: FilePath, sketch: Sketch, about: Mapping[str, Any] | None = None) -> None:
-    """Write a sketch to a file, whole or not at all, with what else is to be known of the rows."""
+    """Write a sketch to a file, whole or not at all, with notes about the rows."""
     save(path, sketch, about)
 
 
 def load_sketch(path: FilePath) -> tuple[Sketch, dict[str, Any]]:
-    """Return the sketch that `save_sketch` wrote, and what was noted about it."""
+    """Return the sketch that `save_sketch` wrote, and the notes about its rows."""
     with _reading(path, (_SKETCH,), Sketch) as (sketch, header):
         return sketch, header.about
 
@@ -456,7 +456,7 @@ _MODELS: dict[str, type[KeptFit]] = {
     "GPClassifier": register(KeptClassifier, "GPClassifier", infinite=_BOUNDS),
     "StochasticGPRegressor": register(KeptStochastic, "StochasticGPRegressor", infinite=_BOUNDS),
 }
-#: What the header of a model's file may call it.
+#: The kinds of models, as headers of files name them.
 MODEL_KINDS = frozenset(_MODELS)
 
 register(KeptModel, "model", infinite=("diagnostics",))
@@ -469,7 +469,7 @@ register(KeptLabels, "labels", infinite=("values",))
 def upgraded(content: dict[str, Any], kind: str) -> dict[str, Any]:
     """Return the content of a file of version 1 as version 2 has it.
 
-    What is not as version 1 wrote it passes unchanged: it is refused when it is decoded.
+    Content that version 1 did not write passes unchanged, and is refused when it is decoded.
     """
     content = _upgraded(content)
     settings, fit = content.get("settings"), content.get("fit")
@@ -500,7 +500,7 @@ def _upgraded(node: Any) -> Any:
         parts = {name: node.pop(name) for name in ("kernel", "radius") if name in node}
         node["kernel"] = {TYPE: "Sphere", **parts}
     if kind in ("Sphere", "Cyclic"):
-        # They have what the kernel inside has.
+        # Their fixed parameters are those of the kernel inside.
         node.pop("fixed", None)
     for old, new in _RENAMED.get(str(kind), {}).items():
         if old in node:
@@ -511,7 +511,7 @@ def _upgraded(node: Any) -> Any:
 
 
 def _settings(settings: dict[str, Any]) -> dict[str, Any]:
-    """Return settings without what was wrapped around those that are no numbers or texts."""
+    """Return settings without the wrappers of those that are no numbers or texts."""
     result = {}
     for name, own in settings.items():
         if isinstance(own, dict) and len(own) == 1 and next(iter(own)) in _WRAPPERS:

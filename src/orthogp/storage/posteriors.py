@@ -1,8 +1,8 @@
 """What a file holds of each kind of posterior, and how the posterior is made of it again.
 
 Lattice features of a regressor are few numbers beside the sums that the file holds anyway: their
-posterior is computed from those again, unless there are so many that a small file could ask for
-much memory. Elsewhere the file holds the mean and the factor of q(u), or the solution of an
+posterior is computed from those again, unless the features are so numerous that a small file could
+ask for much memory. Elsewhere the file holds the mean and the factor of q(u), or the solution of an
 iterative posterior. The rows of exact and neighbour posteriors are in the sketch.
 """
 
@@ -45,9 +45,9 @@ from orthogp.statistics import AdditiveStatistics, FourierStatistics, FrequencyL
 from orthogp.storage.classes import Complexes, Floats, demand, demand_shape, whole
 from orthogp.storage.codec import RefusedError, register, taken
 
-# The most features whose posterior is computed from sums that take far less room than its matrices.
+# The largest number of features whose posterior is computed from the sums, which take less room.
 MOST_COMPUTED = 4000
-# The most rows that a prediction may look at: more would be asked for by a hostile file only.
+# The largest number of neighbours of a prediction: only a hostile file asks for more.
 _MOST_NEIGHBOURS = 5000
 
 
@@ -113,7 +113,7 @@ def restored(kept: KeptPosterior, setting: Setting, where: str) -> Any:
         if domain is not None:
             demand(len(domain.lower) == num_dims, f"must be of {num_dims} columns", "domain")
         posterior = kept._posterior(setting)
-        # What fits nowhere else fails here, and not in the hands of a user.
+        # Parts that do not fit each other fail here, and not in the hands of a user.
         edges = np.zeros(num_dims) if domain is None else domain.lower
         point = np.where(np.isfinite(edges), edges, 0.0)[None]
         with warnings.catch_warnings(action="ignore"):
@@ -397,7 +397,7 @@ class KeptNeighbours(KeptPosterior):
 
 
 _FORMS: dict[type, type[KeptPosterior]] = {
-    # Of several components before one: the former are posteriors of the latter's class too.
+    # Several components come before one: the class of the first is derived from that of the second.
     AdditivePosterior: register(KeptAdditive, "additive"),
     Posterior: register(KeptLattice, "lattice"),
     FamilyPosterior: register(KeptFamily, "features"),
