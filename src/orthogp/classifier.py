@@ -28,10 +28,9 @@ from orthogp.learning.problem import FitSettings
 from orthogp.model_choice import Model, begin_sketch, called, check_categories, choose_model
 from orthogp.persistence import PersistenceMixin
 from orthogp.report.components import Component, class_parts, effect_on_odds
-from orthogp.report.diagnostic_results import Diagnostics
-from orthogp.report.diagnostics import diagnose
-from orthogp.report.notebook import learned_table, plot_model, with_table
-from orthogp.report.summary import summarise_classifier
+from orthogp.report.diagnostics import Diagnostics, diagnose
+from orthogp.report.figures import plot_model
+from orthogp.report.summary import learned_table, summarise, with_table
 from orthogp.rows import Rows
 from orthogp.statistics.nufft import available_threads
 from orthogp.stochastic.training import TrainingSettings
@@ -358,7 +357,7 @@ class GPClassifier(PersistenceMixin, ClassifierMixin, BaseEstimator):
     def summary(self) -> str:
         """Return the model and its bound in a page of text."""
         check_is_fitted(self, "posterior_")
-        return summarise_classifier(self)
+        return summarise(self)
 
     def components(self, label: Any = None) -> list[Component]:
         """Return the components of f, the log odds of a class, in the order of the kernel's terms.

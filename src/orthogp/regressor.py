@@ -30,10 +30,9 @@ from orthogp.learning.sketches import Sketch
 from orthogp.model_choice import check_categories, check_latitudes, choose_model
 from orthogp.persistence import PersistenceMixin
 from orthogp.report.components import Component, parts_of
-from orthogp.report.diagnostic_results import Diagnostics
-from orthogp.report.diagnostics import diagnose
-from orthogp.report.notebook import learned_table, plot_model, with_table
-from orthogp.report.summary import summarise
+from orthogp.report.diagnostics import Diagnostics, diagnose
+from orthogp.report.figures import plot_model
+from orthogp.report.summary import learned_table, summarise, with_table
 from orthogp.statistics.nufft import available_threads
 from orthogp.validation import check_inputs, check_rows, check_settings, warn_constant_columns
 

@@ -10,13 +10,14 @@ from scipy import stats
 from orthogp import GPClassifier, GPRegressor, InputError
 from orthogp.features import InducingPoints
 from orthogp.kernels import RBF, Matern12, Matern32
-from orthogp.report.diagnostic_results import (
+from orthogp.report.diagnostics import (
     LEVELS,
     ClassificationDiagnostics,
     Diagnostics,
     RegressionDiagnostics,
+    diagnose,
+    leave_one_out,
 )
-from orthogp.report.diagnostics import diagnose, leave_one_out
 from tests.oracles import Array
 
 

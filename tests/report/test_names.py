@@ -8,7 +8,8 @@ import numpy as np
 from orthogp import GPClassifier
 from orthogp.inference import Domain
 from orthogp.kernels import RBF
-from orthogp.report.names import covered_range, describe_domain, grid_points, names_of, plain
+from orthogp.report.figures import covered_range, grid_points
+from orthogp.report.summary import describe_domain, names_of, plain
 
 
 def model(**attributes: Any) -> Any:

@@ -8,6 +8,7 @@ import pytest
 from orthogp import GPClassifier, GPRegressor
 from orthogp.kernels import RBF, Matern32
 from orthogp.report.spectrum import Spectrum, latent_spectra, learned_spectra
+from orthogp.rows import Domain
 from tests.oracles import Array
 
 KERNEL, NOISE = Matern32(variance=1.0, lengthscale=0.3), 0.04
@@ -24,7 +25,7 @@ def draw_rows(kernel_lengthscale: float, seed: int, n: int = 400) -> tuple[Array
 
 def spectrum(kernel: Any, X: Array, y: Array, **settings: Any) -> Spectrum:
     model = GPRegressor(kernel, noise_variance=NOISE, learn=False, **settings).fit(X, y)
-    return learned_spectra(model, X.min(axis=0), X.max(axis=0))[0]
+    return learned_spectra(model, Domain.around(X))[0]
 
 
 def at_bands(own: Spectrum) -> Array:
@@ -73,7 +74,7 @@ def test_components_have_spectra_of_their_own() -> None:
     y = np.sin(6 * X[:, 0]) + 0.2 * rng.standard_normal(400)
     kernel = Matern32(1.0, 0.3).on(0) + RBF(1.0, 1.0).on(1) + RBF(1.0, 1.0).on(2, 3)
     model = GPRegressor(kernel, noise_variance=NOISE, learn=False, num_features=101).fit(X, y)
-    found = learned_spectra(model, X.min(axis=0), X.max(axis=0))
+    found = learned_spectra(model, Domain.around(X))
     assert [own.columns for own in found] == [(0,), (1,), (2, 3)]
     # A sine of six radians per unit, near one cycle.
     assert found[0].bands[np.argmax(found[0].data[0])] == pytest.approx(6 / (2 * np.pi), rel=0.4)
@@ -84,6 +85,6 @@ def test_a_classifiers_log_odds_have_a_spectrum() -> None:
     X = rng.uniform(-2, 2, (600, 1))
     y = np.sin(4 * X[:, 0]) + 0.3 * rng.standard_normal(600) > 0
     model = GPClassifier(RBF(9.0, 0.4), learn=False, num_features=41).fit(X, y)
-    (own,) = latent_spectra(model.posterior_, X.min(axis=0), X.max(axis=0))
+    (own,) = latent_spectra(model.posterior_, Domain.around(X))
     assert own.noise.tolist() == [0.0]
     assert own.bands[np.argmax(own.data[0])] == pytest.approx(4 / (2 * np.pi), rel=0.5)

@@ -5,13 +5,11 @@ from __future__ import annotations
 import click
 
 from orthogp import __version__
-from orthogp.cli.compare import compare
 from orthogp.cli.console import EXIT_CODES, Commands, debug_option
 from orthogp.cli.demo import demo
-from orthogp.cli.fit import fit
+from orthogp.cli.fit import fit, merge, sketch
 from orthogp.cli.predict import predict
-from orthogp.cli.report import report, reproduce
-from orthogp.cli.sketch import merge, sketch
+from orthogp.cli.report import compare, report, reproduce
 
 _EXAMPLES = """\b
 Examples:
@@ -33,8 +31,8 @@ Examples:
 def main() -> None:
     """Gaussian processes on large data.
 
-    Data are CSV, TSV or Parquet files, folders of such, or patterns in quotation marks; - is
-    standard input or output.
+    Data are CSV, TSV or Parquet files, folders of them, or patterns in quotation marks; - stands
+    for standard input or output.
     """
 
 

@@ -1,7 +1,8 @@
-"""What commands say, and how they end.
+"""What commands say, where they write, and how they end.
 
-Results go to standard output, all else to standard error. Commands end in order, by mistakes of
-data or usage, by interruption, or by a bug.
+Results go to standard output, all else to standard error. Files go to new names, over results like
+them, and never over what is read. Commands end in order, by mistakes of data or usage, by
+interruption, or by a bug.
 """
 
 from __future__ import annotations
@@ -9,14 +10,14 @@ from __future__ import annotations
 import json
 import math
 import os
+import stat
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Self, TypeVar
 
 import click
 
@@ -39,6 +40,10 @@ EXIT_CODES = (
 #: The name of standard input and standard output.
 STANDARD = "-"
 _DEBUG = "orthogp.debug"
+# How every report ends.
+_REPORT_FOOTER = b"<footer>Made by orthogp.</footer>"
+# The number of last bytes of a report within which the footer lies.
+_REPORT_END = 200
 
 
 class Console:
@@ -58,12 +63,7 @@ class Console:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stop()
 
     def begin(self, task: str, total: int | None) -> None:
@@ -108,17 +108,15 @@ class Console:
             self._bar.__exit__(None, None, None)
             self._bar = None
 
-    # ------------------------------------------------------------------ rows
-
     def tell_rows(self, source: RowSource, tally: Tally) -> None:
         """Say what the date-times' units are, and which rows were left out."""
         for name, scale in zip(source.reading.inputs, source.reading.times):
             if scale is not None:
                 self.say(f"{name} is in {scale.describe()}.")
-        if tally.missing:
-            rows = "row lacks" if tally.missing == 1 else "rows lack"
-            verb = "is" if tally.missing == 1 else "are"
-            self.say(f"{tally.missing:,} {rows} a value and {verb} left out.")
+        if tally.missing == 1:
+            self.say("1 row lacks a value and is left out.")
+        elif tally.missing:
+            self.say(f"{tally.missing:,} rows lack a value and are left out.")
         if tally.bad:
             rows = "bad row" if tally.bad == 1 else "bad rows"
             self.say(f"{tally.bad:,} {rows} skipped, the first in {tally.first_bad}.")
@@ -156,13 +154,110 @@ def write_out(out: str, save: Callable[[str], object]) -> None:
         sys.stdout.buffer.flush()
 
 
-@contextmanager
-def read_in(path: str) -> Iterator[str]:
-    """Give the path of a file, which for "-" holds what comes from standard input."""
-    from orthogp.files.source import standard_input_as_file
+class Recognised(NamedTuple):
+    """Files that a command writes, and may overwrite: in words, and how they are recognised."""
 
-    with standard_input_as_file([path]) as (file,):
-        yield file
+    name: str
+    matches: Callable[[str], bool]
+
+
+def check_output(
+    out: str | os.PathLike[str],
+    inputs: Sequence[str],
+    *,
+    force: bool,
+    like: Recognised | None = None,
+) -> None:
+    """Raise `InputError` unless a file may be written: before long work, not after it.
+
+    Parameters
+    ----------
+    out : path
+        Where the file is to go; "-" is standard output.
+    inputs : sequence of str
+        Files, folders and patterns that the command reads; "-" is standard input. None of them is
+        ever overwritten.
+    force : bool
+        Whether any other file may be overwritten.
+    like : Recognised, optional
+        Which files may be overwritten anyway.
+    """
+    from orthogp.errors import InputError
+    from orthogp.files.writing import check_destination
+
+    out = os.fspath(out)
+    if out == STANDARD:
+        return
+    check_destination(out)
+    try:
+        found = os.stat(out)
+    except OSError:
+        # Nothing is there. What else is wrong with the name is said by whoever writes to it.
+        return
+    if not stat.S_ISREG(found.st_mode):
+        return
+    if any(os.path.samestat(found, other) for other in _stats(inputs)):
+        raise InputError(
+            f"{out} is read by this command, and would be lost: choose another name to write to."
+        )
+    if not force and (like is None or not like.matches(out)):
+        other = "" if like is None else f" and is no {like.name}"
+        raise InputError(f"{out} exists{other}: choose another name, or overwrite it with --force.")
+
+
+def check_saved(out: str, inputs: Sequence[str], like: Recognised, *, force: bool) -> None:
+    """Raise `InputError` unless a file and the checkpoint beside it may be written."""
+    check_output(out, inputs, force=force, like=like)
+    if out != STANDARD:
+        check_output(f"{out}.checkpoint", inputs, force=force, like=SKETCH)
+
+
+def _is_report(path: str) -> bool:
+    with open(path, "rb") as stream:
+        size = stream.seek(0, os.SEEK_END)
+        stream.seek(max(size - _REPORT_END, 0))
+        return _REPORT_FOOTER in stream.read()
+
+
+def _is_model(path: str) -> bool:
+    from orthogp.storage import MODEL_KINDS
+
+    return _kind(path) in MODEL_KINDS
+
+
+def _kind(path: str) -> str | None:
+    """Return what a file of orthogp holds, `None` if it is no such file."""
+    from orthogp.errors import FileError
+    from orthogp.storage import read_header
+
+    try:
+        return read_header(path).kind
+    except FileError:
+        return None
+
+
+MODEL = Recognised("model of orthogp", _is_model)
+SKETCH = Recognised("statistics of orthogp", lambda path: _kind(path) in ("sketch", "checkpoint"))
+REPORT = Recognised("report of orthogp", _is_report)
+
+
+def _stats(inputs: Sequence[str]) -> Iterator[os.stat_result]:
+    """Yield what the system knows of each file that is read, links followed."""
+    from orthogp.errors import InputError
+    from orthogp.files.source import find_files
+
+    for name in inputs:
+        try:
+            if name == STANDARD:
+                yield os.fstat(sys.stdin.fileno())
+                continue
+            files = [path for path, _ in find_files([name])]
+        except (OSError, InputError, ValueError):
+            # Standard input is no file, or whoever reads the files will say what is wrong.
+            continue
+        for file in files:
+            with suppress(OSError):
+                yield Path(file).stat()
 
 
 # ---------------------------------------------------------------------- how commands end
@@ -174,7 +269,8 @@ class Commands(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command."""
         try:
-            with warnings_as_sentences():
+            with warnings.catch_warnings():
+                warnings.showwarning = _echo_warning
                 return super().invoke(ctx)
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
@@ -208,14 +304,6 @@ def debug_option(command: Decorated) -> Decorated:
     )(command)
 
 
-@contextmanager
-def warnings_as_sentences() -> Iterator[None]:
-    """Show warnings as sentences on standard error."""
-    with warnings.catch_warnings():
-        warnings.showwarning = _echo_warning
-        yield
-
-
 def _echo_warning(message: Warning | str, *_: Any) -> None:
     click.echo(f"Warning: {message}", err=True)
 
@@ -233,15 +321,12 @@ def _fail(error: Exception) -> NoReturn:
     if isinstance(error, OSError) and error.strerror:
         where = "" if error.filename is None else f"{error.filename}: "
         raise click.ClickException(f"{where}{error.strerror}.") from error
+    first_line = (str(error).splitlines() or ["no message"])[0].rstrip(".")
     raise _Bug(
-        f"This is a bug in orthogp ({type(error).__name__}: {_first_line(error)}): please report "
-        "it with what --debug shows."
+        f"This is a bug in orthogp ({type(error).__name__}: {first_line}): please report it with "
+        "what --debug shows."
     ) from error
 
 
 class _Bug(click.ClickException):
     exit_code = BUG
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or ["no message"])[0].rstrip(".")

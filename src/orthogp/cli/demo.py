@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable
-from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
@@ -15,11 +14,13 @@ from orthogp.cli.console import debug_option
 
 if TYPE_CHECKING:
     import numpy as np
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
     from numpy.typing import NDArray
 
     from orthogp import GPRegressor
     from orthogp.kernels import Kernel
-    from orthogp.report.plots import Band, Figure
+    from orthogp.report.plots import Band
 
 #: The year in which the forecast of part one ends.
 FORECAST_END = 2014.0
@@ -37,6 +38,8 @@ _GRID_SIZE = 2**16
 _CIRCLE = 4
 # The number of rows in the stretch that is magnified, which is at most a fifth of the range.
 _LENS_ROWS = 1000
+# The most rows drawn one by one; more are a blot.
+_MOST_POINTS = 2000
 # The number of columns of a terminal.
 _LINE = 80
 
@@ -56,35 +59,26 @@ Write = Callable[[str], object]
     type=click.IntRange(min=100),
     default=1_000_000,
     show_default=True,
-    help="How many rows the second part makes.",
+    help="The number of rows of the second part.",
 )
 @click.option(
     "--seed",
     type=click.IntRange(min=0),
     default=0,
     show_default=True,
-    help="Of the rows of the second part.",
+    help="The seed of the rows of the second part.",
 )
 @debug_option
 def demo(out: Path, rows: int, seed: int) -> None:
     """Forecast the CO2 of Mauna Loa, then fit a million rows.
 
-    Prints both models and what they are worth, and writes two plots. Takes about a minute.
+    Prints both models and their errors, and writes two plots. Takes about a minute.
     """
     run_demo(out, num_rows=rows, seed=seed, write=click.echo)
 
 
-@dataclass(frozen=True)
-class Score:
-    """How predictions compare with what they predict.
-
-    Attributes
-    ----------
-    rmse : float
-        The root of the mean squared error.
-    coverage : float
-        The share of values inside the 95% band.
-    """
+class Score(NamedTuple):
+    """The root mean squared error of predictions, and the share of values in their 95 % band."""
 
     rmse: float
     coverage: float
@@ -98,8 +92,8 @@ class Score:
         return cls(float(np.sqrt(np.mean((band.mean - values) ** 2))), float(np.mean(inside)))
 
 
-def run_demo(out: Path, *, num_rows: int, seed: int, write: Write) -> tuple[Path, Path]:
-    """Return the paths of two plots, having written both parts of the demo line by line."""
+def run_demo(out: Path, *, num_rows: int, seed: int, write: Write) -> None:
+    """Write both parts of the demo line by line, and two plots."""
     from orthogp import InputError, __version__
     from orthogp.report import plots
 
@@ -111,9 +105,8 @@ def run_demo(out: Path, *, num_rows: int, seed: int, write: Write) -> tuple[Path
             f"The plots cannot go to {out} ({error.strerror}): give another directory."
         ) from error
     write(f"orthogp {__version__}")
-    first = show_co2(out / "orthogp_co2.png", write)
-    second = show_many_rows(out / "orthogp_rows.png", num_rows, seed, write)
-    return first, second
+    show_co2(out / "orthogp_co2.png", write)
+    show_many_rows(out / "orthogp_rows.png", num_rows, seed, write)
 
 
 # ---------------------------------------------------------------------- part one
@@ -143,8 +136,8 @@ def co2_kernel() -> Kernel:
     return trend + season.fix("period") + swings
 
 
-def show_co2(path: Path, write: Write) -> Path:
-    """Return the path of the plot of the forecast, having checked it on years held out."""
+def show_co2(path: Path, write: Write) -> None:
+    """Plot a forecast, having checked it on years held out."""
     import numpy as np
 
     from orthogp import GPRegressor
@@ -180,16 +173,35 @@ def show_co2(path: Path, write: Write) -> Path:
         f"{mean[0]:.1f} ± {plots.BAND_SDS * std[0]:.1f} ppm (95%)"
     )
     forecast = _observations(model, np.linspace(year[-1], FORECAST_END, 800)[:, None])
-    figure = plots.plot_forecast(
-        year,
-        y,
-        forecast,
-        check,
-        title=f"Weekly CO₂ at Mauna Loa, forecast to {FORECAST_END:.0f}",
-        xlabel="year",
-        ylabel="CO₂ / ppm",
-    )
-    return _save(figure, path, write)
+    _save(_draw_forecast(year, y, forecast, check), path, write)
+
+
+def _draw_forecast(
+    x: NDArray[np.float64], y: NDArray[np.float64], forecast: Band, check: Band
+) -> Figure:
+    """Return a figure of a record with its forecast, beside a forecast of the record's end."""
+    from orthogp.report import plots
+
+    matplotlib = plots.require_matplotlib()
+    with matplotlib.rc_context(plots.STYLE):
+        figure = matplotlib.figure.Figure(figsize=(11, 4.4), layout="constrained")
+        whole, end = figure.subplots(1, 2, width_ratios=[2, 1])
+        whole.plot(x, y, color=plots.BLACK, linewidth=0.7, label="record")
+        _draw_band(whole, forecast, "forecast")
+        title = f"Weekly CO₂ at Mauna Loa, forecast to {FORECAST_END:.0f}"
+        whole.set(title=title, xlabel="year", ylabel="CO₂ / ppm")
+        whole.margins(x=0.01)
+        whole.legend(loc="upper left")
+
+        begin = check.x[0]
+        shown = x >= begin - 0.4 * (check.x[-1] - begin)
+        end.plot(x[shown], y[shown], ".", color=plots.BLACK, markersize=3, label="record")
+        _draw_band(end, check, "forecast made at the dashed line")
+        end.axvline(begin, color=plots.GREY, linewidth=0.9, linestyle="--")
+        end.set(title=f"Check: the last {x[-1] - begin:.0f} years, forecast", xlabel="year")
+        end.margins(x=0.02)
+        _add_legend_above(end, rows=3)
+    return figure
 
 
 def _observations(model: GPRegressor, X: NDArray[np.float64]) -> Band:
@@ -224,12 +236,11 @@ def draw_matern32(
     return lambda x: np.interp(x, grid, values)
 
 
-def show_many_rows(path: Path, num_rows: int, seed: int, write: Write) -> Path:
-    """Return the path of the plot of a fit to rows made on the spot, scored by the truth."""
+def show_many_rows(path: Path, num_rows: int, seed: int, write: Write) -> None:
+    """Plot a fit to rows made on the spot, scored by the truth."""
     import numpy as np
 
     from orthogp import GPRegressor
-    from orthogp.report import plots
     from orthogp.report.plots import Band
 
     rng = np.random.default_rng(seed)
@@ -253,15 +264,80 @@ def show_many_rows(path: Path, num_rows: int, seed: int, write: Write) -> Path:
         f"Against the function itself: RMSE {score.rmse:.2g}; {score.coverage:.0%} of it lies "
         "within the 95% band.",
     )
-    figure = plots.plot_bands(
-        X[:, 0],
-        y,
-        band,
-        lens,
-        truth,
-        title=f"A Gaussian process fitted to {num_rows:,} rows",
-    )
-    return _save(figure, path, write)
+    _save(_draw_many_rows((X[:, 0], y), band, lens, truth), path, write)
+
+
+def _draw_many_rows(
+    rows: tuple[NDArray[np.float64], NDArray[np.float64]],
+    band: Band,
+    lens: Band,
+    truth: Callable[[NDArray[np.float64]], NDArray[np.float64]],
+) -> Figure:
+    """Return a figure of many rows with the posterior of f, its errors, and a stretch magnified.
+
+    Parameters
+    ----------
+    rows : (n,), (n,)
+    band, lens : Band
+        The posterior of f over the whole range, and over the short stretch to magnify.
+    truth : callable
+        The function behind the rows.
+    """
+    import numpy as np
+
+    from orthogp.report import plots
+
+    matplotlib, x = plots.require_matplotlib(), band.x
+    with matplotlib.rc_context(plots.STYLE):
+        figure = matplotlib.figure.Figure(figsize=(11, 7.2), layout="constrained")
+        axes = figure.subplot_mosaic("ww\nle", height_ratios=[1.2, 1])
+        whole, magnified, errors = axes["w"], axes["l"], axes["e"]
+        # From a light grey on: a single row must be seen.
+        look = {"cmap": plots.blend("#dddddd", "#333333"), "norm": matplotlib.colors.LogNorm()}
+        *_, cells = whole.hist2d(*rows, bins=(360, 140), cmin=1, **look)
+        bar = figure.colorbar(cells, ax=whole, pad=0.01, aspect=30, label="rows per cell")
+        bar.outline.set_visible(False)
+        bar.ax.grid(False)
+        whole.plot(x, band.mean, color=plots.BLUE, linewidth=1.3, label="mean of f")
+        title = f"A Gaussian process fitted to {len(rows[0]):,} rows"
+        whole.set(title=title, xlabel="x", ylabel="y")
+        whole.margins(x=0)
+        _add_legend_above(whole, rows=1)
+
+        _draw_lens(magnified, rows, lens, truth(lens.x))
+        share = (lens.x[-1] - lens.x[0]) / (x[-1] - x[0])
+        magnified.set(title=f"1/{1 / share:,.0f} of the range, magnified", xlabel="x", ylabel="y")
+
+        plots.Band(x, np.zeros_like(x), band.std).fill(errors, "95 % band")
+        look = {"color": plots.VERMILLION, "linewidth": 0.5, "label": "mean − truth"}
+        errors.plot(x, band.mean - truth(x), **look)
+        errors.set(title="Errors of the mean of f", xlabel="x", ylabel="mean − truth")
+        errors.margins(x=0)
+        _add_legend_above(errors, rows=1, columns=2)
+    return figure
+
+
+def _draw_lens(
+    axes: Axes,
+    rows: tuple[NDArray[np.float64], NDArray[np.float64]],
+    band: Band,
+    truth: NDArray[np.float64],
+) -> None:
+    """Draw a short stretch so that the band of f fills it; most rows lie above and below."""
+    import numpy as np
+
+    from orthogp.report.plots import GREY, VERMILLION
+
+    x, y = rows
+    inside = np.flatnonzero((x >= band.x[0]) & (x <= band.x[-1]))[:_MOST_POINTS]
+    axes.plot(x[inside], y[inside], ".", color=GREY, markersize=2, alpha=0.5, label="rows")
+    _draw_band(axes, band, "mean of f")
+    axes.plot(band.x, truth, color=VERMILLION, linewidth=1.3, linestyle="--", label="truth")
+    low, high = min(band.lower.min(), truth.min()), max(band.upper.max(), truth.max())
+    margin = 0.5 * (high - low)
+    axes.set_ylim(low - margin, high + margin)
+    axes.margins(x=0)
+    _add_legend_above(axes, rows=2, columns=2)
 
 
 # ---------------------------------------------------------------------- both
@@ -275,9 +351,22 @@ def _paragraph(write: Write, text: str) -> None:
     write(textwrap.fill(text, _LINE))
 
 
-def _save(figure: Figure, path: Path, write: Write) -> Path:
+def _draw_band(axes: Axes, band: Band, label: str) -> None:
+    from orthogp.report.plots import BLUE
+
+    band.fill(axes, "95 % band")
+    axes.plot(band.x, band.mean, color=BLUE, linewidth=1.1, label=label)
+
+
+def _add_legend_above(axes: Axes, *, rows: int, columns: int = 1) -> None:
+    """Add a legend in a strip of its own above the data."""
+    low, high = axes.get_ylim()
+    axes.set_ylim(low, high + 0.11 * rows * (high - low))
+    axes.legend(loc="upper left", ncols=columns, markerscale=3)
+
+
+def _save(figure: Figure, path: Path, write: Write) -> None:
     from orthogp.report import plots
 
     plots.save(figure, path)
     write(f"Plot: {path}")
-    return path

@@ -1,22 +1,32 @@
-"""`orthogp fit`."""
+"""`orthogp fit`, `orthogp sketch` and `orthogp merge`: from rows to statistics and models."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from glob import has_magic
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from orthogp.cli.console import STANDARD, Console, write_out
+from orthogp.cli.console import (
+    MODEL,
+    SKETCH,
+    STANDARD,
+    Console,
+    check_output,
+    check_saved,
+    write_out,
+)
 from orthogp.cli.options import (
+    INTERVALS,
+    SIZE,
     Given,
     Interval,
-    Intervals,
     NamesOption,
     Output,
-    Size,
     Summing,
     data_options,
     domain_in_numbers,
@@ -27,14 +37,16 @@ from orthogp.cli.options import (
     mean_of,
     mean_option,
     output_options,
+    scaled_for,
     summing_options,
 )
-from orthogp.cli.sketch import joined_cluster
 
 if TYPE_CHECKING:
     from orthogp import GPRegressor
+    from orthogp.files.cluster import Cluster
+    from orthogp.learning.sketches import Sketch
 
-_EXAMPLES = """\b
+_FIT_EXAMPLES = """\b
 Examples:
   orthogp fit data.csv --target y --out model.orthogp
   orthogp fit 'rides/*.parquet' --target delay --inputs time,distance --out model.orthogp
@@ -42,6 +54,22 @@ Examples:
   orthogp fit stats.orthogp --kernel rbf --out model.orthogp
   cat data.csv | orthogp fit - --target y --out model.orthogp --json
 """
+_SKETCH_EXAMPLES = """\b
+Examples:
+  orthogp sketch 'data/*.parquet' --target y --inputs a,b --out stats.orthogp
+  orthogp fit stats.orthogp --kernel matern52 --out model.orthogp
+\b
+In pieces, on several machines:
+  orthogp sketch monday.csv --target y --domain 2024-01-01:2024-01-07 --out monday.orthogp
+  orthogp sketch tuesday.csv --target y --lattice-of monday.orthogp --out tuesday.orthogp
+  orthogp merge monday.orthogp tuesday.orthogp --out week.orthogp
+"""
+_MERGE_EXAMPLES = """\b
+Example:
+  orthogp merge monday.orthogp tuesday.orthogp --out week.orthogp
+"""
+# What two files of statistics must agree in.
+_SHARED = ("inputs", "targets", "weights", "times")
 
 
 class ModelOptions(NamedTuple):
@@ -78,7 +106,7 @@ class RowOptions(NamedTuple):
     diagnostics: bool
 
 
-@click.command(epilog=_EXAMPLES)
+@click.command(epilog=_FIT_EXAMPLES)
 @data_options
 @kernel_option
 @click.option(
@@ -94,7 +122,7 @@ class RowOptions(NamedTuple):
     "--num-features",
     type=click.IntRange(min=1),
     metavar="NUMBER",
-    help="How many features.  [default: as many as the certificate needs]",
+    help="The number of features.  [default: as many as the certificate needs]",
 )
 @mean_option
 @click.option(
@@ -102,38 +130,38 @@ class RowOptions(NamedTuple):
     type=click.Choice(["auto", "exact", "dense", "iterative", "neighbours"]),
     default="auto",
     show_default=True,
-    help="The engine; auto tries those that can serve on hidden rows.",
+    help="The engine; auto compares those that can take the data, on held-out rows.",
 )
 @click.option(
     "--domain",
-    type=Intervals(),
+    type=INTERVALS,
     metavar="INTERVALS",
-    help="What to cover besides the data, for predictions beyond them: 0:10,-5:5, or between "
-    "dates: 2024-01-01:2024-12-31.",
+    help="An interval for each input that predictions cover beyond the data: 0:10,-5:5, or "
+    "between dates: 2024-01-01:2024-12-31.",
 )
 @click.option(
     "--max-seconds",
     type=click.FloatRange(min=0, min_open=True),
     metavar="SECONDS",
-    help="Stop learning after that long.",
+    help="The time after which learning stops.",
 )
 @click.option(
-    "--max-memory", type=Size(), metavar="SIZE", help="What the iterative solver may take: 2GB."
+    "--max-memory", type=SIZE, metavar="SIZE", help="The most memory of the iterative solver: 2GB."
 )
 @click.option(
     "--memory",
-    type=Size(),
+    type=SIZE,
     default="400MB",
     show_default=True,
     metavar="SIZE",
-    help="Rows that take no more are read at once, and every solver can be used; more rows are "
-    "summed in one pass within bounded memory, and lattice features learn from the sums.",
+    help="The most memory that rows may take to be read at once, for any solver; more rows are "
+    "summed in one pass, and lattice features learn from the sums.",
 )
 @summing_options
 @click.option(
     "--diagnostics/--no-diagnostics",
     default=True,
-    help="Whether to check the model by leaving out rows, on up to 10,000 of them.",
+    help="Whether to check the model: up to 10,000 rows are predicted, each from all others.",
 )
 @output_options("Where the model goes.")
 @gather(given=Given, model=ModelOptions, rows=RowOptions, summing=Summing, output=Output)
@@ -142,17 +170,15 @@ def fit(
 ) -> None:
     """Fit a Gaussian process to files, or to statistics made by sketch.
 
-    Prints the model, its bounds and what they guarantee. Date-times become numbers, in a unit that
-    is shown; categories are refused.
+    Prints the model, its bounds and what they guarantee. Date-times become numbers in a unit that
+    is printed; columns of categories are refused.
     """
-    from orthogp.cli.outputs import MODEL, check_saved
-
     out = output.out
     summing.check(given.data)
     check_saved(out, given.data, MODEL, force=output.force)
     fitted = model.regressor()
     with output.console() as console:
-        statistics = sketch_file(given.data)
+        statistics = _sketch_file(given.data)
         if statistics is not None:
             if summing.scheduler is not None:
                 raise click.UsageError("Statistics have no rows to sum: leave out --scheduler.")
@@ -162,7 +188,7 @@ def fit(
                 )
             if (given.target, given.inputs, given.weights) != (None, None, None):
                 raise click.UsageError(
-                    "The columns of statistics are known: leave out their names."
+                    "Statistics know their columns: leave out --target, --inputs and --weights."
                 )
             _from_sketch(fitted, statistics, model.mean)
         else:
@@ -175,7 +201,7 @@ def fit(
         console.result(_heading(fitted) + fitted.summary() + saved, _values(fitted, out))
 
 
-def sketch_file(data: Sequence[str]) -> str | None:
+def _sketch_file(data: Sequence[str]) -> str | None:
     """Return the file of statistics that the data are, `None` if they are rows."""
     from orthogp.errors import InputError
     from orthogp.storage import read_header
@@ -231,7 +257,7 @@ def _from_rows(
             inputs, times = source.reading.inputs, source.reading.times
             box = domain_in_numbers(rows.domain, inputs, times)
             model.set_params(domain=(tuple(box.lower.tolist()), tuple(box.upper.tolist())))
-        with joined_cluster(summing.scheduler, console) as cluster:
+        with _joined_cluster(summing.scheduler, console) as cluster:
             # If nobody asks for the rows of a cluster, none travels.
             sample_rows = 0 if cluster is not None and not rows.diagnostics else SAMPLE_ROWS
             how = Pass(
@@ -288,3 +314,188 @@ def _values(model: Any, out: str) -> dict[str, Any]:
         "status": model.status_,
         "seconds": dict(model.timings_),
     }
+
+
+# ---------------------------------------------------------------------- statistics
+
+
+class LatticeOptions(NamedTuple):
+    """What decides the lattice of statistics: the model, the box, or other statistics."""
+
+    kernel: str
+    mean: str | None
+    domain: list[Interval] | None
+    lattice_of: Path | None
+
+
+@click.command(epilog=_SKETCH_EXAMPLES)
+@data_options
+@kernel_option
+@mean_option
+@click.option(
+    "--domain",
+    type=INTERVALS,
+    metavar="INTERVALS",
+    help="The range of each input over all pieces of the data: 0:10,-5:5, or between dates: "
+    "2024-01-01:2024-12-31. It saves a scan, and pieces of the same domain can be merged.",
+)
+@click.option(
+    "--lattice-of",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Sum on the lattice of other statistics, so that both can be merged.",
+)
+@summing_options
+@output_options("Where the statistics go.")
+@gather(given=Given, wanted=LatticeOptions, summing=Summing, output=Output)
+def sketch(given: Given, wanted: LatticeOptions, summing: Summing, output: Output) -> None:
+    """Sum the rows of files in one pass, for models to be fitted later.
+
+    Memory stays bounded however large the files are. The statistics contain no rows and serve any
+    kernel; of more than three inputs, any additive one.
+    """
+    from orthogp.files.source import standard_input_as_file
+
+    summing.check(given.data)
+    also = () if wanted.lattice_of is None else (str(wanted.lattice_of),)
+    check_saved(output.out, (*given.data, *also), SKETCH, force=output.force)
+    with output.console() as console:
+        with standard_input_as_file(given.data) as files:
+            given = given._replace(data=tuple(files))
+            found, about = _sum(console, given, wanted, summing, output.checkpoint)
+        _save(console, output, found, about)
+        output.remove_checkpoint()
+
+
+@click.command(epilog=_MERGE_EXAMPLES)
+@click.argument("files", nargs=-1, required=True, metavar="A B...")
+@output_options("Where the sum goes.")
+@gather(output=Output)
+def merge(files: tuple[str, ...], output: Output) -> None:
+    """Add up statistics of different rows.
+
+    They must be of the same columns and on the same lattice: made with --lattice-of, or with the
+    same --domain.
+    """
+    from orthogp.errors import InputError, LatticeMismatchError
+    from orthogp.files.summing import add_sketches
+    from orthogp.storage import load_sketch
+
+    check_output(output.out, files, force=output.force, like=SKETCH)
+    with output.console() as console:
+        total, about = load_sketch(files[0])
+        for path in files[1:]:
+            other, its = load_sketch(path)
+            for name in _SHARED:
+                if about.get(name) != its.get(name):
+                    raise InputError(
+                        f"{path} has other {name} than {files[0]}: {its.get(name)}, not "
+                        f"{about.get(name)}."
+                    )
+            try:
+                total = add_sketches(total, other)
+            except LatticeMismatchError as error:
+                raise LatticeMismatchError(
+                    f"{path} and {files[0]} are on different lattices and do not add up: make one "
+                    "of them with --lattice-of the other, or both with the same --domain."
+                ) from error
+            for name in ("rows", "missing", "bad"):
+                about[name] = about.get(name, 0) + its.get(name, 0)
+        about["source"] = f"{len(files)} statistics from {files[0]} to {files[-1]}"
+        _save(console, output, total, about)
+
+
+def _save(console: Console, output: Output, found: Sketch, about: dict[str, Any]) -> None:
+    """Write statistics, and say so."""
+    from orthogp.storage import save_sketch
+
+    write_out(output.out, lambda path: save_sketch(path, found, about))
+    columns = f"{', '.join(about.get('inputs', []))} → {', '.join(about.get('targets', []))}"
+    text = f"Statistics of {found.statistics.rows:,.0f} rows, {columns}: {output.where}"
+    values = {"statistics": output.out, **about, "extent": found.extent._asdict()}
+    console.result(text, values)
+
+
+def _sum(
+    console: Console,
+    given: Given,
+    wanted: LatticeOptions,
+    summing: Summing,
+    checkpoint: str | None,
+) -> tuple[Sketch, dict[str, Any]]:
+    """Return the sums of files, and what is to be known about them."""
+    from orthogp import GPRegressor
+    from orthogp.files.columns import TimeScale
+    from orthogp.files.fitting import about_rows, begin_like
+    from orthogp.files.source import open_source
+    from orthogp.files.summing import Pass, sum_files
+    from orthogp.storage import load_sketch
+
+    columns, times = given.columns(), None
+    like, extent = None, None
+    if wanted.lattice_of is not None:
+        like, about = load_sketch(wanted.lattice_of)
+        columns, extent = _same_columns(columns, about), like.extent
+        times = [TimeScale.from_json(scale) for scale in about["times"]]
+    if columns["targets"] is None:
+        raise click.UsageError("Missing option '--target': the column to predict.")
+    source = open_source(given.data, **columns)
+    if times is not None:
+        source = source.with_times(times)
+    estimator = GPRegressor(wanted.kernel, mean=mean_of(wanted.mean))
+    if wanted.domain is not None:
+        source = scaled_for(source, wanted.domain)
+        reading = source.reading
+        extent = domain_in_numbers(wanted.domain, reading.inputs, reading.times)
+    begin = begin_like(estimator, len(source.reading.inputs), like)
+    with _joined_cluster(summing.scheduler, console) as cluster:
+        how = Pass(
+            extent=extent,
+            batch_rows=summing.batch_rows,
+            checkpoint=checkpoint,
+            every=summing.checkpoint_seconds,
+            watcher=console,
+            cluster=cluster,
+        )
+        streamed = sum_files(source, begin, how)
+    console.tell_rows(streamed.source, streamed.tally)
+    return streamed.sketch, about_rows(streamed.source, streamed.tally)
+
+
+def _same_columns(columns: dict[str, Any], about: dict[str, Any]) -> dict[str, Any]:
+    """Return the columns of other statistics; those named must be the same."""
+    from orthogp.errors import InputError
+
+    columns = dict(columns)
+    for name in ("targets", "inputs", "weights"):
+        known = about.get(name)
+        if columns[name] is None:
+            columns[name] = known
+        elif columns[name] != known:
+            raise InputError(
+                f"The other statistics have {name} {known}, not {columns[name]}: name the same "
+                "columns, or none."
+            )
+    return columns
+
+
+@contextmanager
+def _joined_cluster(scheduler: str | None, console: Console) -> Iterator[Cluster | None]:
+    """Give the cluster of a scheduler for as long as it is needed, `None` if there is no address.
+
+    Says in the end what travelled.
+    """
+    if scheduler is None:
+        yield None
+        return
+    from orthogp.files.cluster import Cluster
+
+    # Errors are reported once, by orthogp.
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)
+    with Cluster(scheduler) as cluster:
+        threads, before = cluster.num_threads, cluster.moved()
+        workers = "1 thread" if threads == 1 else f"{threads} threads"
+        console.say(f"The scheduler at {scheduler} has workers with {workers}.")
+        yield cluster
+        moved = max(cluster.moved() - before, 0)
+        console.say(f"The workers sent each other {moved / 1e6:,.1f} MB of sums.")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import date
 from functools import wraps
-from math import inf
+from math import inf, nan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,78 +21,42 @@ if TYPE_CHECKING:
     from orthogp.files.source import RowSource
     from orthogp.inference import Domain
 
-MEANS = ("auto", "none", "constant", "linear")
 # Bytes by unit.
 _SIZES = {"": 1.0, "B": 1.0, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
+#: Two numbers, or two dates.
+Interval = tuple[float, float] | tuple[date, date]
 
 
 # ---------------------------------------------------------------------- types of values
 
 
-class Listed(click.ParamType):
-    """Values between commas."""
+class Parsed(click.ParamType):
+    """Values that a function makes of text, raising `ValueError` if the text is not `like` them."""
 
-    def __init__(self, name: str, of: Callable[[str], Any]) -> None:
-        self.name = name
-        self._of = of
+    def __init__(self, name: str, parse: Callable[[str], Any], like: str) -> None:
+        self.name, self._parse, self._like = name, parse, like
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> list[Any]:
-        """Return the values."""
-        if isinstance(value, list):
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the value."""
+        if not isinstance(value, str):
             return value
         try:
-            return [self._of(part.strip()) for part in value.split(",")]
+            return self._parse(value)
         except ValueError:
-            self.fail(f"{value!r} is not a list of {self.name}, with commas between.", param, ctx)
+            self.fail(f"{value!r} is not {self._like}.", param, ctx)
 
 
-class Size(click.ParamType):
-    """Bytes, as in 500MB or 2GB."""
-
-    name = "size"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        """Return the number of bytes."""
-        if isinstance(value, int | float):
-            return float(value)
-        text = value.strip().upper()
-        number = text.rstrip("BKMGT")
-        try:
-            size = float(number) * _SIZES[text[len(number) :].strip()]
-        except (KeyError, ValueError):
-            size = 0.0
-        if not 0 < size < inf:
-            self.fail(f"{value!r} is not a size such as 500MB or 2GB.", param, ctx)
-        return size
+def _names(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",")]
 
 
-#: Two numbers, or two dates.
-Interval = tuple[float, float] | tuple[date, date]
-
-
-class Intervals(click.ParamType):
-    """Intervals, one for each column: 0:10,-5:5; or between dates: 2024-01-01:2024-12-31."""
-
-    name = "intervals"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> list[Interval]:
-        """Return the edges of each interval."""
-        if isinstance(value, list):
-            return value
-        try:
-            return [_interval(part) for part in value.split(",")]
-        except ValueError:
-            self.fail(
-                f"{value!r} is not intervals such as 0:10,-5:5 or 2024-01-01:2024-12-31.",
-                param,
-                ctx,
-            )
+def _size(text: str) -> float:
+    text = text.strip().upper()
+    number = text.rstrip("BKMGT")
+    size = float(number) * _SIZES.get(text[len(number) :].strip(), nan)
+    if not 0 < size < inf:
+        raise ValueError(text)
+    return size
 
 
 def _interval(text: str) -> Interval:
@@ -109,8 +73,20 @@ def _interval(text: str) -> Interval:
     return numbers
 
 
-NAMES = Listed("names", str)
-NUMBERS = Listed("whole numbers", int)
+NAMES = Parsed("names", _names, "a list of names, with commas between")
+NUMBERS = Parsed(
+    "numbers",
+    lambda text: [int(part) for part in text.split(",")],
+    "a list of whole numbers, with commas between",
+)
+#: Bytes.
+SIZE = Parsed("size", _size, "a size such as 500MB or 2GB")
+#: An interval for each column.
+INTERVALS = Parsed(
+    "intervals",
+    lambda text: [_interval(part) for part in text.split(",")],
+    "intervals such as 0:10,-5:5 or 2024-01-01:2024-12-31",
+)
 
 
 # ---------------------------------------------------------------------- names of the library
@@ -162,7 +138,8 @@ inputs_option = click.option(
     "--inputs",
     type=NAMES,
     metavar="NAMES",
-    help="The columns to predict from, with commas between.  [default: all others, if at most 3]",
+    help="The columns to predict from, with commas between.  [default: all others, if there are at "
+    "most 3]",
 )
 skip_bad_option = click.option(
     "--skip-bad", is_flag=True, help="Leave out rows that cannot be read, and count them."
@@ -174,15 +151,17 @@ kernel_option = click.option(
     metavar="NAME",
     cls=NamesOption,
     names=kernel_names,
-    help="One of {names}; after additive-, one kernel on each column.",
+    help="One of {names}; with the prefix additive-, the sum of one on each column.",
 )
 mean_option = click.option(
-    "--mean", type=click.Choice(MEANS), help="The mean function.  [default: auto]"
+    "--mean",
+    type=click.Choice(["auto", "none", "constant", "linear"]),
+    help="The mean function.  [default: auto]",
 )
 force_option = click.option(
     "--force",
     is_flag=True,
-    help="Overwrite whatever file has the output's name, unless it is read by the command.",
+    help="Overwrite any file of the output's name that the command does not read.",
 )
 #: The data, and which of their columns are which.
 data_options = combined(
@@ -204,15 +183,15 @@ summing_options = combined(
         default=60.0,
         show_default=True,
         metavar="SECONDS",
-        help="How often a pass over large files notes, beside the output, how far it has come; a "
-        "run that was killed goes on from there.",
+        help="The time between checkpoints of a pass over large files, beside the output; a run "
+        "that was killed resumes from the last.",
     ),
     click.option(
         "--batch-rows",
         type=click.IntRange(min=1),
         metavar="NUMBER",
-        help="How many rows of large files are summed at once; fewer take less memory and more "
-        "time.  [default: up to 4 million]",
+        help="The number of rows of large files that are summed at once; fewer take less memory "
+        "and more time.  [default: up to 4 million]",
     ),
     click.option(
         "--scheduler",
@@ -288,6 +267,11 @@ class Output(NamedTuple):
     def console(self) -> Console:
         """Return the console of the command."""
         return Console(as_json=self.as_json, quiet=self.quiet, out=self.out)
+
+    @property
+    def where(self) -> str:
+        """Where the command writes, in words."""
+        return "standard output" if self.out == STANDARD else self.out
 
     @property
     def checkpoint(self) -> str | None:

@@ -4,18 +4,12 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from orthogp.cli.console import Console, read_in
-from orthogp.cli.options import (
-    NAMES,
-    Output,
-    gather,
-    output_options,
-    skip_bad_option,
-)
+from orthogp.cli.console import STANDARD, Console, check_output
+from orthogp.cli.options import NAMES, Output, gather, output_options, skip_bad_option
 
 if TYPE_CHECKING:
     import numpy as np
@@ -42,10 +36,12 @@ _HALF_WIDTH = 1.959963984540054
     "--inputs",
     type=NAMES,
     metavar="NAMES",
-    help="The input columns, in the model's order.  [default: named as when it was fitted]",
+    help="The input columns, in the model's order.  [default: those of the fit]",
 )
 @click.option(
-    "--noise", is_flag=True, help="For new observations, instead of the function without noise."
+    "--noise",
+    is_flag=True,
+    help="Predict new observations, noise included, instead of the function.",
 )
 @skip_bad_option
 @output_options("Where the predictions go: a .csv, .tsv or .parquet file, or - for CSV.")
@@ -61,21 +57,19 @@ def predict(
     """Predict at the rows of files.
 
     Writes the inputs with mean, sd, and the ends of the 95 % interval (lower, upper). Rows that
-    lack an input stay, without predictions.
+    lack an input are kept, without predictions.
     """
-    from orthogp.cli.outputs import check_output
     from orthogp.files.source import open_source, standard_input_as_file
     from orthogp.files.writing import check_table_name, table_writer
-    from orthogp.report.names import describe_domain
+    from orthogp.report.summary import describe_domain
 
     out = output.out
     check_table_name(out)
-    if model == "-" and "-" in data:
+    if model == STANDARD and STANDARD in data:
         raise click.UsageError("Model and data cannot both come from standard input.")
     check_output(out, (model, *data), force=output.force)
     with output.console() as console:
-        with read_in(model) as path:
-            fitted = load_fitted(path, model)
+        fitted = load_fitted(model)
         names, times = _columns(fitted, inputs, model)
         with standard_input_as_file(data) as files:
             source = open_source(files, (), names, skip_bad=skip_bad, keep_missing=True)
@@ -83,44 +77,39 @@ def predict(
             written = [*source.reading.inputs, *_result_names(fitted)]
             console.begin("predicting", source.num_rows)
             with table_writer(out, written) as writer:
-                done = _write(fitted, source, writer, noise, console)
-        console.tell_rows(source, done.tally._replace(missing=0))
-        rows = done.tally.used
-        if done.missing:
-            console.say(f"{done.missing:,} of {rows:,} rows lack an input: no predictions there.")
-        if done.outside:
+                tally, missing, outside = _write(fitted, source, writer, noise, console)
+        console.tell_rows(source, tally._replace(missing=0))
+        rows = tally.used
+        if missing:
+            console.say(f"{missing:,} of {rows:,} rows lack an input: no predictions there.")
+        if outside:
             console.say(
-                f"{done.outside:,} of {rows:,} rows lie outside the covered domain "
+                f"{outside:,} of {rows:,} rows lie outside the covered domain "
                 f"{describe_domain(fitted)}: predictions there are the prior's."
             )
         values = {
             "predictions": out,
             "rows": rows,
-            "missing": done.missing,
-            "outside": done.outside,
-            "bad": done.tally.bad,
+            "missing": missing,
+            "outside": outside,
+            "bad": tally.bad,
         }
-        where = "standard output" if out == "-" else out
-        console.result(f"Predictions at {rows - done.missing:,} rows: {where}", values)
+        console.result(f"Predictions at {rows - missing:,} rows: {output.where}", values)
 
 
-def load_fitted(path: str, name: str) -> Any:
-    """Return the model in a file; `name` is what the user calls it."""
+def load_fitted(name: str) -> Any:
+    """Return the model in a file, or from standard input."""
     from orthogp.errors import InputError
+    from orthogp.files.source import standard_input_as_file
     from orthogp.storage import load_model, read_header
 
-    if Path(path).is_file() and read_header(path).kind == "sketch":
-        raise InputError(
-            f"{name} holds statistics, not a model: fit one by orthogp fit {name} --out "
-            "model.orthogp."
-        )
-    return load_model(path)
-
-
-class _Done(NamedTuple):
-    tally: Tally
-    missing: int
-    outside: int
+    with standard_input_as_file([name]) as (path,):
+        if Path(path).is_file() and read_header(path).kind == "sketch":
+            raise InputError(
+                f"{name} holds statistics, not a model: fit one by orthogp fit {name} --out "
+                "model.orthogp."
+            )
+        return load_model(path)
 
 
 def _columns(
@@ -136,9 +125,7 @@ def _columns(
     names = inputs if inputs is not None else known
     number = model.n_features_in_
     if names is None:
-        raise InputError(
-            f"{name} does not say how its {number} input columns are named: say so by --inputs."
-        )
+        raise InputError(f"{name} does not name its {number} input columns: name them by --inputs.")
     if len(names) != number:
         raise InputError(f"{name} has {number} input columns, got {len(names)} by --inputs.")
     return [str(column) for column in names], times or [None] * number
@@ -156,8 +143,11 @@ def _result_names(model: Any) -> list[str]:
 
 def _write(
     model: Any, source: RowSource, writer: TableWriter, noise: bool, console: Console
-) -> _Done:
-    """Write the predictions block by block."""
+) -> tuple[Tally, int, int]:
+    """Write the predictions block by block.
+
+    Return the rows that were read, and the numbers of those that lack an input or lie outside.
+    """
     import numpy as np
 
     from orthogp.files.columns import Tally
@@ -182,7 +172,7 @@ def _write(
         tally = tally.plus(block.tally)
         missing += columns.shape[1] - len(X)
         console.advance(block.tally.met)
-    return _Done(tally, missing, outside)
+    return tally, missing, outside
 
 
 def _predictions(model: Any, X: NDArray[np.float64], noise: bool) -> NDArray[np.float64]:

@@ -1,13 +1,24 @@
-"""`orthogp report`, for a model, and `orthogp reproduce`, for the paper's experiments."""
+"""`orthogp report`, `orthogp compare`, and `orthogp reproduce` for the paper's experiments."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NamedTuple
 
 import click
 
-from orthogp.cli.console import Console, debug_option, read_in, write_out
-from orthogp.cli.options import output_options
+from orthogp.cli.console import REPORT, STANDARD, Console, check_output, debug_option, write_out
+from orthogp.cli.options import (
+    NAMES,
+    NUMBERS,
+    NamesOption,
+    family_names,
+    force_option,
+    gather,
+    inputs_option,
+    kernel_names,
+    output_options,
+)
 from orthogp.cli.predict import load_fitted
 from orthogp.paper import EXPERIMENTS
 
@@ -23,21 +34,167 @@ Examples:
 @output_options("Where the page goes; without it, a summary is printed.", required=False)
 def report(model: str, out: str | None, force: bool, as_json: bool, quiet: bool) -> None:
     """Show a model: a page with plots, or a summary in words."""
-    from orthogp.cli.outputs import REPORT, check_output
-
     if out is not None:
         check_output(out, (model,), force=force, like=REPORT)
     with Console(as_json=as_json, quiet=quiet, out=out) as console:
-        with read_in(model) as path:
-            fitted = load_fitted(path, model)
+        fitted = load_fitted(model)
         if out is None:
             console.result(fitted.summary(), {"model": model, "summary": fitted.summary()})
             return
         from orthogp.report import write_report
 
-        name = None if model == "-" else Path(model).name
+        name = None if model == STANDARD else Path(model).name
         write_out(out, lambda file: write_report(fitted, file, model_file=name))
         console.result(f"Report: {out}", {"model": model, "report": out})
+
+
+class ComparisonOptions(NamedTuple):
+    """What is compared, and on how many rows; named as `compare_families` names it."""
+
+    kernel: str
+    families: list[str] | None
+    num_features: list[int]
+    test_fraction: float
+    max_rows: int | None
+    seed: int
+    learn: bool
+    max_seconds: float | None
+
+
+class ComparisonOutput(NamedTuple):
+    """Where plot and results go."""
+
+    out: Path | None
+    csv: Path | None
+    force: bool
+
+
+@click.command(
+    epilog="Example: orthogp compare data.csv --target y --families lattice,trig --out compare.png"
+)
+@click.argument("data", type=click.Path(path_type=Path), metavar="DATA.csv")
+@click.option("--target", required=True, metavar="NAME", help="The column to predict.")
+@inputs_option
+@click.option(
+    "--kernel",
+    default="matern32",
+    show_default=True,
+    metavar="NAME",
+    cls=NamesOption,
+    names=kernel_names,
+    help="One of {names}.",
+)
+@click.option(
+    "--families",
+    type=NAMES,
+    metavar="NAMES",
+    cls=NamesOption,
+    names=family_names,
+    help="Some of {names}, with commas between.  [default: all, exact for up to 2000 rows]",
+)
+@click.option(
+    "--num-features",
+    type=NUMBERS,
+    default="21,41,81,161",
+    show_default=True,
+    metavar="NUMBERS",
+    help="The numbers of features of each family.",
+)
+@click.option(
+    "--test-fraction",
+    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    default=0.2,
+    show_default=True,
+    help="The share of the rows held out.",
+)
+@click.option(
+    "--rows",
+    "max_rows",
+    type=click.IntRange(min=3),
+    metavar="INTEGER RANGE",
+    help="The number of rows to take, at random.  [default: all]",
+)
+@click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="The seed of the choice of rows.",
+)
+@click.option(
+    "--learn/--fixed",
+    default=False,
+    help="Whether each family learns its own hyperparameters, or all share those learned once.  "
+    "[default: --fixed]",
+)
+@click.option(
+    "--seconds-limit",
+    "max_seconds",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    help="The time after which no fit begins.",
+)
+@click.option(
+    "--out",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Where a plot goes (png, pdf or svg).",
+)
+@click.option(
+    "--csv",
+    type=click.Path(dir_okay=False, writable=True, path_type=Path),
+    metavar="FILE",
+    help="Where the results go, with all their digits.",
+)
+@force_option
+@debug_option
+@gather(settings=ComparisonOptions, output=ComparisonOutput)
+def compare(
+    data: Path,
+    target: str,
+    inputs: list[str] | None,
+    settings: ComparisonOptions,
+    output: ComparisonOutput,
+) -> None:
+    """Compare families of features on the rows of a file.
+
+    Prints for every family and number of features the share of the prior variance left out, bounds
+    on the log marginal likelihood, errors at held-out rows, and seconds. DATA is a CSV, TSV or
+    Parquet file, a folder of them, or - for CSV from standard input; rows that lack a value are
+    left out.
+    """
+    from orthogp.files.source import read_table, standard_input_as_file
+    from orthogp.report.comparison import FAMILIES, compare_families
+    from orthogp.report.plots import check_format
+
+    if output.out is not None:
+        check_format(output.out)
+    for path in (output.out, output.csv):
+        if path is not None:
+            check_output(path, (str(data),), force=output.force)
+    with standard_input_as_file([str(data)]) as (file,):
+        table = read_table(file, target, inputs)
+    if table.num_dropped:
+        click.echo(f"{table.num_dropped:,} rows lack a value and are left out.", err=True)
+    for name, scale in zip(table.inputs, table.times):
+        if scale is not None:
+            click.echo(f"{name} is in {scale.describe()}.", err=True)
+    if settings.families is None:
+        settings = settings._replace(families=list(FAMILIES))
+    comparison = compare_families(
+        table.X,
+        table.y,
+        **settings._asdict(),
+        source=Path(file).name,
+        write=lambda line: click.echo(line, err=True),
+    )
+    click.echo(comparison.table())
+    if output.csv is not None:
+        comparison.to_csv(output.csv)
+        click.echo(f"Results: {output.csv}")
+    if output.out is not None:
+        comparison.plot(output.out)
+        click.echo(f"Plot: {output.out}")
 
 
 @click.command(epilog="Example: orthogp reproduce figure1 --out paper")
@@ -47,8 +204,8 @@ def report(model: str, out: str | None, force: bool, as_json: bool, quiet: bool)
     type=click.Path(file_okay=False, path_type=Path),
     required=True,
     metavar="DIR",
-    help="Where plots and CSV files go; made if missing. What is there is kept, and a run that was "
-    "interrupted goes on.",
+    help="Where plots and CSV files go; made if missing. Results that exist are kept, and an "
+    "interrupted run resumes.",
 )
 @click.option("--quick", is_flag=True, help="Smaller settings: minutes in place of hours.")
 @debug_option
@@ -57,7 +214,7 @@ def reproduce(experiment: str, out: Path, quick: bool) -> None:
 
     figure1: a kernel matrix by Trig features. figure2: regression with bands of different widths.
     figure3: what a diagonal covariance of q(u) costs. complexity: seconds and memory of a step of
-    stochastic training. noise: that of the estimated bound. Their results are discussed in
+    stochastic training. noise: the noise of the estimated bound. The results are discussed in
     docs/paper.md.
     """
     from orthogp.paper.run import run_experiments

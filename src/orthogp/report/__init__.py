@@ -9,25 +9,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from orthogp.report.comparison import Comparison, compare_families
     from orthogp.report.components import Component
-    from orthogp.report.diagnostic_results import (
+    from orthogp.report.diagnostics import (
         ClassificationDiagnostics,
         Diagnostics,
         RegressionDiagnostics,
+        diagnose,
     )
-    from orthogp.report.diagnostics import diagnose
     from orthogp.report.page import render_report, write_report
-
-_HOMES = {
-    "ClassificationDiagnostics": "diagnostic_results",
-    "Comparison": "comparison",
-    "Component": "components",
-    "Diagnostics": "diagnostic_results",
-    "RegressionDiagnostics": "diagnostic_results",
-    "compare_families": "comparison",
-    "diagnose": "diagnostics",
-    "render_report": "page",
-    "write_report": "page",
-}
 
 __all__ = [
     "ClassificationDiagnostics",
@@ -41,8 +29,16 @@ __all__ = [
     "write_report",
 ]
 
+_HOMES = {
+    "Comparison": "comparison",
+    "Component": "components",
+    "compare_families": "comparison",
+    "render_report": "page",
+    "write_report": "page",
+}
+
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in __all__:
         raise AttributeError(f"module 'orthogp.report' has no attribute {name!r}")
-    return getattr(import_module(f"orthogp.report.{_HOMES[name]}"), name)
+    return getattr(import_module(f"orthogp.report.{_HOMES.get(name, 'diagnostics')}"), name)

@@ -25,8 +25,8 @@ from orthogp.files.writing import align, check_destination, write_rows
 from orthogp.kernels import Kernel, resolve_kernel
 from orthogp.regressor import GPRegressor
 from orthogp.report import plots
-from orthogp.report.names import plain
-from orthogp.rows import Rows
+from orthogp.report.summary import plain
+from orthogp.rows import Domain, Rows
 from orthogp.validation import check_columns
 
 #: The number of rows up to which the exact posterior joins unasked.
@@ -38,8 +38,6 @@ NUM_FEATURES = (21, 41, 81, 161)
 
 Family = str | Callable[[int], Features]
 
-# The column of the table that is left out if all fits have as many features as asked for.
-_USED = 2
 # The mark of the best value.
 _BEST = "*"
 # The mark of a value that belongs to another prior.
@@ -102,11 +100,11 @@ def compare_families(
     test_fraction : float
         The share of the rows held out. Of these the fits know the box that they lie in, no more.
     max_rows : int, optional
-        Take so many of the rows, at random.
+        The largest number of rows to take; more are sampled at random.
     learn : bool
         Whether each family learns its own hyperparameters.
     max_seconds : float, optional
-        Begin no fit after that long, and stop learning then.
+        The time after which no fit begins, and learning stops.
     seed : int
         Of the choice of rows.
     source : str
@@ -120,7 +118,7 @@ def compare_families(
     trials = _list_trials(families, num_features, len(train))
     prior = resolve_kernel(kernel).kernel
     columns = check_columns(prior, rows.X.shape[1])
-    fitted, held_out = (Rows(rows.X[part], rows.y[part]) for part in (train, test))
+    fitted, held_out = rows.part(train), rows.part(test)
     parameters: dict[str, Any] = {"kernel": kernel, "mean": mean}
     shared = None
     if not learn:
@@ -131,7 +129,9 @@ def compare_families(
             "noise_variance": shared.noise_variance_,
             "learn": False,
         }
-    parameters["domain"] = _box(rows.X[np.concatenate([train, test])][:, columns])
+    lower, upper = Domain.around(rows.X[np.concatenate([train, test])][:, columns])
+    # A constant column may have any width.
+    parameters["domain"] = lower, np.where(upper > lower, upper, lower + 1.0)
     results = []
     for trial in trials:
         left = None if max_seconds is None else began + max_seconds - time.monotonic()
@@ -185,7 +185,9 @@ def _list_trials(
     for family in families:
         if isinstance(family, str):
             resolve_features(family, "auto", 1)
-        chosen["lattice" if family == "auto" else _name(family)] = family
+            chosen["lattice" if family == "auto" else family] = family
+        else:
+            chosen[getattr(family, "__name__", repr(family))] = family
     exact = chosen.pop(EXACT, None) is not None or num_rows <= EXACT_ROWS
     trials = [_Trial(name, family, m) for name, family in chosen.items() for m in numbers]
     if exact:
@@ -193,10 +195,6 @@ def _list_trials(
     if not trials:
         raise InputError("There is nothing to compare: name families, and numbers of features.")
     return trials
-
-
-def _name(family: Family) -> str:
-    return family if isinstance(family, str) else getattr(family, "__name__", repr(family))
 
 
 def _check_rows(X: ArrayLike, y: ArrayLike) -> Rows:
@@ -229,52 +227,31 @@ def _split(
     return np.sort(kept[num_test:]), np.sort(kept[:num_test])
 
 
-def _box(X: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the corners of a box around the rows; a constant column may have any width."""
-    lower, upper = X.min(axis=0), X.max(axis=0)
-    return lower, np.where(upper > lower, upper, lower + 1.0)
-
-
 class Measure(NamedTuple):
-    """How a measure is headed and printed, what it says, and which values of it are good."""
+    """How a measure is headed and printed, what it says, and which values of it are good.
+
+    `of_prior` says whether it speaks about the kernel's own prior.
+    """
 
     heading: str
     form: str
     meaning: str
     largest_is_best: bool = False
-    #: Whether it speaks about the kernel's own prior.
     of_prior: bool = False
 
 
+_LEFT_OUT = "share of the prior variance that the features leave out, averaged over the fitted rows"
+_LOWER = "Titsias' lower bound on log p(y), for y in its own units"
+_RMSE = "root mean squared error at the rows held out, in the units of y"
+_NLPD = "mean of −log p(y*), noise included, over the rows held out, in nats"
 #: By the name of the field of `Result`.
 MEASURES = {
-    "residual": Measure(
-        "residual",
-        "{:.1e}",
-        "share of the prior variance that the features leave out, averaged over the fitted rows",
-        of_prior=True,
-    ),
-    "elbo": Measure(
-        "elbo",
-        "{:,.2f}",
-        "Titsias' lower bound on log p(y), for y in its own units",
-        largest_is_best=True,
-        of_prior=True,
-    ),
-    "tightened": Measure(
-        "tightened",
-        "{:,.2f}",
-        "a lower bound that is never below it",
-        largest_is_best=True,
-        of_prior=True,
-    ),
+    "residual": Measure("residual", "{:.1e}", _LEFT_OUT, of_prior=True),
+    "elbo": Measure("elbo", "{:,.2f}", _LOWER, True, True),
+    "tightened": Measure("tightened", "{:,.2f}", "a lower bound never below the elbo", True, True),
     "upper": Measure("upper", "{:,.2f}", "an upper bound on log p(y)", of_prior=True),
-    "rmse": Measure(
-        "RMSE", "{:#.4g}", "root mean squared error at the rows held out, in the units of y"
-    ),
-    "nlpd": Measure(
-        "NLPD", "{:.4f}", "mean of −log p(y*), noise included, over the rows held out, in nats"
-    ),
+    "rmse": Measure("RMSE", "{:#.4g}", _RMSE),
+    "nlpd": Measure("NLPD", "{:.4f}", _NLPD),
     "seconds": Measure("seconds", "{:.2f}", "time of the fit, compilation included"),
 }
 
@@ -379,14 +356,18 @@ class Comparison:
     def table(self) -> str:
         """Return the results as text, with the best values for each number of features marked."""
         fitted = [r for r in self.results if not r.problem]
-        lines = [self.title, self._hyperparameters(), ""]
+        shared = "Each fit learned its own hyperparameters."
+        if self.kernel is not None:
+            shared = f"All fits share {self.kernel} and noise variance {self.noise_variance:.4g}."
+        lines = [self.title, shared, ""]
         if fitted:
-            cells = [_headings(), *(self._cells(r) for r in fitted)]
+            # A space below each mark.
+            headings = [f"{measure.heading} " for measure in MEASURES.values()]
+            cells = [["family", "M", "used", *headings], *(self._cells(r) for r in fitted)]
             if all(r.num_features == r.asked for r in fitted):
-                cells = [[*row[:_USED], *row[_USED + 1 :]] for row in cells]
+                cells = [[*row[:2], *row[3:]] for row in cells]
             lines += [*align(cells), "", *self._footnotes()]
-        lines += _problem_lines(self.results)
-        return "\n".join(lines)
+        return "\n".join([*lines, *self._problems()])
 
     def to_csv(self, path: str | PathLike[str]) -> None:
         """Write the results with all their digits, a line each."""
@@ -403,9 +384,7 @@ class Comparison:
             list(self._panels()),
             list(dict.fromkeys(r.family for r in self.results if not r.problem)),
             title=plain(self.title),
-            xlabel="number of features M",
             xticks=sorted({r.asked for r in self.results if r.family != EXACT}),
-            reference="exact GP",
         )
         plots.save(figure, path)
 
@@ -419,11 +398,6 @@ class Comparison:
         return measure not in ("upper", "residual") or self.kernel is not None
 
     # ------------------------------------------------------------------ as text
-
-    def _hyperparameters(self) -> str:
-        if self.kernel is None:
-            return "Each fit learned its own hyperparameters."
-        return f"All fits share {self.kernel} and noise variance {self.noise_variance:.4g}."
 
     def _cells(self, result: Result) -> list[str]:
         cells = [result.family, str(result.asked), str(result.num_features)]
@@ -439,12 +413,24 @@ class Comparison:
 
     def _footnotes(self) -> Iterator[str]:
         width = max(len(measure.heading) for measure in MEASURES.values())
-        yield f"{'M':<{width}}  number of features asked for (where the fit used others: 'used')"
+        yield f"{'M':<{width}}  number of features asked for ('used': of the fit, if that differs)"
         for measure in MEASURES.values():
             yield f"{measure.heading:<{width}}  {measure.meaning}"
         yield f"{_BEST:<{width}}  best for that M, among the approximations"
         if any(r.replaces_prior for r in self.results):
             yield f"{_OWN_PRIOR:<{width}}  of a prior that replaces the kernel's: does not compare"
+
+    def _problems(self) -> Iterator[str]:
+        """Yield what was not fitted and why, numbers of features with the same problem together."""
+        numbers: dict[tuple[str, str], list[str]] = {}
+        for r in self.results:
+            if r.problem:
+                numbers.setdefault((r.family, r.problem), []).append(str(r.asked))
+        if numbers:
+            yield "\nNot fitted:"
+        for (family, problem), asked in numbers.items():
+            text = f"  {family}, M = {', '.join(asked)}: {problem}"
+            yield textwrap.fill(text, _LINE, subsequent_indent="    ")
 
     # ------------------------------------------------------------------ as a plot
 
@@ -456,10 +442,8 @@ class Comparison:
             self._curves(lambda r: r.residual),
             floor=_LEAST_RESIDUAL,
         )
-        if exact is not None:
-            above = "log p(y)"
-        else:
-            above = "best upper bound" if self.kernel is not None else "upper bound"
+        bound = "upper bound" if self.kernel is None else "best upper bound"
+        above = bound if exact is None else "log p(y)"
         yield plots.Panel(f"{above} − elbo", "nats", self._curves(self.gap), floor=_LEAST_GAP)
         errors = self._curves(lambda r: r.rmse)
         values = [value for _, y in errors.values() for value in y]
@@ -484,24 +468,6 @@ class Comparison:
         return {family: (pairs[:, 0], pairs[:, 1]) for family, pairs in curves.items()}
 
 
-def _headings() -> list[str]:
-    # A space below each mark.
-    return ["family", "M", "used", *(f"{measure.heading} " for measure in MEASURES.values())]
-
-
 def _show(result: Result, name: str) -> str:
     value = getattr(result, name)
     return _NONE if np.isnan(value) else MEASURES[name].form.format(value)
-
-
-def _problem_lines(results: tuple[Result, ...]) -> Iterator[str]:
-    """Yield what was not fitted and why, numbers of features with the same problem together."""
-    numbers: dict[tuple[str, str], list[str]] = {}
-    for r in results:
-        if r.problem:
-            numbers.setdefault((r.family, r.problem), []).append(str(r.asked))
-    if numbers:
-        yield "\nNot fitted:"
-    for (family, problem), asked in numbers.items():
-        text = f"  {family}, M = {', '.join(asked)}: {problem}"
-        yield textwrap.fill(text, _LINE, subsequent_indent="    ")

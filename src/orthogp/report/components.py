@@ -1,9 +1,10 @@
-"""The components of additive models: their effects, shares of the variance, and figure."""
+"""The components of additive models: their effects, shares of the variance, and drawings."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,19 +19,20 @@ from orthogp.kernels import Categorical, Kernel
 from orthogp.kernels.cyclic import categorical_columns
 from orthogp.kernels.terms import component_kernels
 from orthogp.model_choice import check_categories
-from orthogp.report.names import Names, column_names, plain
 from orthogp.report.plots import (
     BAND_SDS,
     BLUE,
     GREY,
-    STYLE,
     VERMILLION,
+    Band,
+    Drawing,
     blend,
     check_format,
+    compose,
     draw_image,
-    require_matplotlib,
     save,
 )
+from orthogp.report.summary import Names, column_names, plain
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -39,6 +41,8 @@ if TYPE_CHECKING:
     from orthogp.classifier import GPClassifier
     from orthogp.regressor import GPRegressor
 
+# Inches of a curve, and of a map with its scale of colours.
+_CURVE, _MAP = (3.4, 2.6), (4.4, 3.6)
 # Points along the curve of a component.
 _POINTS = 400
 # Cells along each side of a map.
@@ -96,6 +100,15 @@ class Component:
             )
         return self._model.predict(self._index, values, return_std)
 
+    @property
+    def is_curve(self) -> bool:
+        """Whether the component acts on a single column."""
+        return len(self.columns) == 1
+
+    def share_of(self, target: int) -> float:
+        """Return the share of the variance of one target."""
+        return float(np.ravel(self.share)[target])
+
     def density(self, x: ArrayLike) -> NDArray[np.float64]:
         """Return how densely the training rows lie around values of a single column, (n,)."""
         values = np.asarray(x, dtype=np.float64).reshape(-1, 1)
@@ -139,21 +152,19 @@ class AdditiveParts:
         # The kernel counts the columns of X, the posterior those that the kernel acts on.
         columns = [tuple(int(c) for c in self.columns[within]) for within in inner]
         kernels = component_kernels(self.kernel, columns)
-        result = []
-        for j, own in enumerate(kernels):
-            result.append(
-                Component(
-                    name=" × ".join(self.names[c] for c in columns[j]),
-                    columns=columns[j],
-                    kernel=own,
-                    share=self.share(self.posterior.shares.components[j]),
-                    lower=self.extent.lower[inner[j]],
-                    upper=self.extent.upper[inner[j]],
-                    _index=j,
-                    _model=self,
-                )
+        return [
+            Component(
+                name=" × ".join(self.names[c] for c in columns[j]),
+                columns=columns[j],
+                kernel=kernel,
+                share=self.share(self.posterior.shares.components[j]),
+                lower=self.extent.lower[inner[j]],
+                upper=self.extent.upper[inner[j]],
+                _index=j,
+                _model=self,
             )
-        return result
+            for j, kernel in enumerate(kernels)
+        ]
 
     def predict(self, index: int, values: NDArray[np.float64], return_std: bool) -> Any:
         """Return a component at values of its own columns."""
@@ -191,9 +202,10 @@ class AdditiveParts:
         """Return a figure of some components, or all, written to a file if a path is given."""
         if path is not None:
             check_format(Path(path))
-        own = self.components()
-        own = own if chosen is None else [own[self.checked(i)] for i in chosen]
-        figure = draw_components(own, self.names, target=target, ylabel=ylabel)
+        drawn = self.components()
+        if chosen is not None:
+            drawn = [drawn[self.checked(i)] for i in chosen]
+        figure = compose(component_drawings(drawn, self.names, target=target, ylabel=ylabel))
         if path is not None:
             save(figure, Path(path))
         return figure
@@ -235,9 +247,7 @@ def class_parts(model: GPClassifier, label: Any = None) -> AdditiveParts:
 def is_additive(model: Any) -> bool:
     """Return whether a fitted model is a sum of components with lattices of their own."""
     posterior = model.posterior_
-    return isinstance(
-        posterior[0] if isinstance(posterior, tuple) else posterior, AdditivePosterior
-    )
+    return (posterior[0] if isinstance(posterior, tuple) else posterior).additive
 
 
 def effect_on_odds(label: Any) -> str:
@@ -267,7 +277,7 @@ def _latent_number(known: list[Any], label: Any) -> int:
 
 
 def _additive(posterior: Any) -> AdditivePosterior:
-    if not isinstance(posterior, AdditivePosterior):
+    if not posterior.additive:
         raise InputError(
             "This model is not a sum of components with lattices of their own: fit with "
             'kernel="additive-matern32", or a sum of kernels on more than three columns.'
@@ -275,21 +285,18 @@ def _additive(posterior: Any) -> AdditivePosterior:
     return posterior
 
 
-class _Panel(NamedTuple):
-    """The size of panels, in inches, and how many stand side by side at most."""
-
-    width: float
-    height: float
-    across: int
+# ---------------------------------------------------------------------- drawings
 
 
-_CURVE, _MAP = _Panel(3.2, 2.6, 4), _Panel(4.2, 3.6, 3)
-
-
-def draw_components(
-    components: Sequence[Component], names: Sequence[str], *, target: int, ylabel: str
-) -> Figure:
-    """Return a figure of the components: curves with 95 % bands, points, or maps.
+def component_drawings(
+    components: Sequence[Component],
+    names: Sequence[str],
+    *,
+    target: int,
+    ylabel: str,
+    on: str = "the target",
+) -> list[Drawing]:
+    """Return a panel for each component: a curve with its 95 % band, points, or a map.
 
     Parameters
     ----------
@@ -298,89 +305,81 @@ def draw_components(
     target : int
         Which column of the targets.
     ylabel : str
-        What the effects are effects on.
+        What the effects are effects on, along the axes.
+    on : str
+        The same, in the descriptions.
     """
-    matplotlib = require_matplotlib()
-    curves = [component for component in components if len(component.columns) == 1]
-    maps = [component for component in components if len(component.columns) > 1]
-    # Curves and maps apart: the maps have scales of colours beside them.
-    groups = [(group, shape) for group, shape in ((curves, _CURVE), (maps, _MAP)) if group]
-    downs = [-(-len(group) // shape.across) for group, shape in groups]
-    heights = [down * shape.height for down, (_, shape) in zip(downs, groups, strict=True)]
-    width = max(min(len(group), shape.across) * shape.width for group, shape in groups)
-    with matplotlib.rc_context(STYLE):
-        size = (width + 0.4, sum(heights))
-        figure = matplotlib.figure.Figure(figsize=size, layout="constrained")
-        parts = figure.subfigures(len(groups), 1, height_ratios=heights, squeeze=False)[:, 0]
-        for part, down, (group, shape) in zip(parts, downs, groups, strict=True):
-            # As many across as fit, so that panels of few components do not stretch.
-            across = max(min(len(group), shape.across), int(width / shape.width))
-            panels = list(part.subplots(down, across, squeeze=False).ravel())
-            for component, axes in zip(group, panels, strict=False):
-                _draw(part, axes, component, names, target, ylabel)
-            for axes in panels[len(group) :]:
-                axes.set_visible(False)
-            if group is curves:
-                _set_scales(panels[: len(group)])
-    return figure
+    effects = {i: _Effect.of(own, target) for i, own in enumerate(components) if own.is_curve}
+    # Every curve has a scale of its own, but no effect that is next to nothing fills its panel.
+    least = _SMALLEST * max((np.ptp(effect.limits) for effect in effects.values()), default=0.0)
+    drawings = []
+    for i, component in enumerate(components):
+        share = component.share_of(target)
+        about = f"Effect of {component.name} on {on}, {100 * share:.2g} % of the variance."
+        if i in effects:
+            drawings.append(Drawing(about, partial(effects[i].draw, ylabel, least), _CURVE))
+        else:
+            draw = partial(_draw_map, component, target, [names[c] for c in component.columns])
+            drawings.append(Drawing(about, partial(draw, ylabel), _MAP))
+    return drawings
 
 
-def _draw(
-    figure: Any, axes: Axes, component: Component, names: Sequence[str], target: int, ylabel: str
-) -> None:
-    """Draw one component in its panel."""
-    if len(component.columns) > 1:
-        _draw_map(figure, axes, component, names, target, ylabel)
-    else:
-        draw = _draw_points if isinstance(component.kernel, Categorical) else _draw_curve
-        draw(axes, component, target)
-        axes.set(xlabel=plain(component.name))
+class _Effect(NamedTuple):
+    """The effect of a single column along its range, with the density of rows, or at its codes."""
+
+    component: Component
+    target: int
+    band: Band
+    density: NDArray[np.float64] | None
+
+    @classmethod
+    def of(cls, component: Component, target: int) -> _Effect:
+        """Return the effect of a component on a target."""
+        if isinstance(component.kernel, Categorical):
+            codes = np.arange(component.kernel.levels, dtype=np.float64)
+            band = Band(codes, *_posterior(component, codes, target))
+            return cls(component, target, band, None)
+        x = np.linspace(component.lower[0], component.upper[0], _POINTS)
+        band = Band(x, *_posterior(component, x, target))
+        return cls(component, target, band, component.density(x))
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        """The lowest and the highest edge of the band where rows are not rare."""
+        density = np.ones(len(self.band.x)) if self.density is None else self.density
+        seen = density > _RARE * density.max()
+        return float(self.band.lower[seen].min()), float(self.band.upper[seen].max())
+
+    def draw(self, ylabel: str, least: float, axes: Axes) -> None:
+        """Draw the effect, on a scale that has at least some range."""
+        x, mean, std = self.band
+        axes.axhline(0.0, color=GREY, linewidth=0.8)
+        if self.density is None:
+            look = {"fmt": "o", "color": BLUE, "elinewidth": 1.3, "ms": 4.5, "capsize": 2.5}
+            axes.errorbar(x, mean, BAND_SDS * std, **look)
+            axes.set_xticks(x if len(x) <= 12 else x[:: -(-len(x) // 12)])
+            axes.margins(x=0.05)
+            axes.grid(visible=False, axis="x")
+        else:
+            self.band.fill(axes)
+            axes.plot(x, mean, color=BLUE, linewidth=1.3)
+            axes.margins(x=0)
+            # Where the rows are, along the foot of the panel. Elsewhere the band may leave it.
+            foot = axes.inset_axes((0.0, 0.0, 1.0, 0.13))
+            foot.fill_between(x, self.density, color=GREY, alpha=0.35, linewidth=0)
+            foot.set(xlim=(x[0], x[-1]), ylim=(0, 1.02 * self.density.max() or 1))
+            foot.axis("off")
+        low, high = self.limits
+        middle, half = (low + high) / 2, max(high - low, least) / 2
+        # Room for the rows at the foot.
+        axes.set_ylim(middle - 1.35 * half, middle + 1.1 * half)
+        axes.set(xlabel=plain(self.component.name), title=_title(self.component, self.target))
         if axes.get_subplotspec().is_first_col():  # type: ignore[union-attr]
             axes.set_ylabel(ylabel)
-    share = np.ravel(component.share)[target]
-    axes.set_title(f"{plain(component.name)}: {_percent(share)} of the variance")
-
-
-def _draw_curve(axes: Axes, component: Component, target: int) -> None:
-    x = np.linspace(component.lower[0], component.upper[0], _POINTS)
-    mean, std = _posterior(component, x, target)
-    axes.axhline(0.0, color=GREY, linewidth=0.8)
-    band = (mean - BAND_SDS * std, mean + BAND_SDS * std)
-    axes.fill_between(x, *band, color=BLUE, alpha=0.25, linewidth=0)
-    axes.plot(x, mean, color=BLUE, linewidth=1.3)
-    axes.margins(x=0)
-    # Where the rows are, along the foot of the panel. Elsewhere the band may leave it.
-    density = component.density(x)
-    seen = density > _RARE * density.max()
-    axes.set_ylim(float(band[0][seen].min()), float(band[1][seen].max()))
-    foot = axes.inset_axes((0.0, 0.0, 1.0, 0.13))
-    foot.fill_between(x, density, color=GREY, alpha=0.35, linewidth=0)
-    foot.set(xlim=(x[0], x[-1]), ylim=(0, density.max() * 1.02 if density.max() > 0 else 1))
-    foot.axis("off")
-
-
-def _draw_points(axes: Axes, component: Component, target: int) -> None:
-    codes = np.arange(component.kernel.levels)  # type: ignore[union-attr]
-    mean, std = _posterior(component, codes, target)
-    axes.axhline(0.0, color=GREY, linewidth=0.8)
-    axes.errorbar(
-        codes,
-        mean,
-        BAND_SDS * std,
-        fmt="o",
-        color=BLUE,
-        ecolor=BLUE,
-        elinewidth=1.3,
-        markersize=4.5,
-        capsize=2.5,
-    )
-    axes.set_xticks(codes if len(codes) <= 12 else codes[:: -(-len(codes) // 12)])
-    axes.margins(x=0.05)
-    axes.grid(visible=False, axis="x")
 
 
 def _draw_map(
-    figure: Any, axes: Axes, component: Component, names: Sequence[str], target: int, label: str
+    component: Component, target: int, names: Sequence[str], label: str, axes: Axes
 ) -> None:
     """Draw the mean over two columns, paler where the posterior is vague."""
     axis_values, edges = zip(*(_cells_along(component, d) for d in range(2)), strict=True)
@@ -393,17 +392,16 @@ def _draw_map(
     certain = np.clip(2 * (1 - std / max(std.max(), 1e-300)) / (1 + _VAGUE), 0.0, 1.0)
     reach = float(np.abs(mean).max()) or 1.0
     draw_image(
-        figure,
         axes,
         mean.reshape(shape),
         (*edges[0], *edges[1]),
-        bar={"label": label},
+        {"label": label},
         cmap=blend(BLUE, "white", VERMILLION),
         vmin=-reach,
         vmax=reach,
         alpha=certain.reshape(shape),
     )
-    axes.set(xlabel=plain(names[component.columns[0]]), ylabel=plain(names[component.columns[1]]))
+    axes.set(xlabel=plain(names[0]), ylabel=plain(names[1]), title=_title(component, target))
 
 
 def _cells_along(
@@ -417,16 +415,6 @@ def _cells_along(
     return np.linspace(*ends, _CELLS), ends
 
 
-def _set_scales(panels: list[Axes]) -> None:
-    """Give every curve a scale of its own, but none to effects that are next to nothing."""
-    limits = [axes.get_ylim() for axes in panels]
-    least = _SMALLEST * max(high - low for low, high in limits)
-    for axes, (low, high) in zip(panels, limits, strict=True):
-        middle, half = (low + high) / 2, max(high - low, least) / 2
-        # Room for the rows at the foot.
-        axes.set_ylim(middle - 1.35 * half, middle + 1.1 * half)
-
-
 def _posterior(
     component: Component, x: NDArray[Any], target: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -434,7 +422,9 @@ def _posterior(
     return np.reshape(mean, (len(x), -1))[:, target], np.reshape(std, (len(x), -1))[:, target]
 
 
-def _percent(share: float) -> str:
-    if 0 < share < 1e-4:
-        return "< 0.01 %"
-    return f"{100 * share:.2g} %" if share < 0.1 else f"{100 * share:.0f} %"
+def _title(component: Component, target: int) -> str:
+    share = component.share_of(target)
+    percent = (
+        "< 0.01 %" if 0 < share < 1e-4 else f"{100 * share:{'.2g' if share < 0.1 else '.0f'}} %"
+    )
+    return f"{plain(component.name)}: {percent} of the variance"

@@ -1,4 +1,4 @@
-r"""Checks of a fitted model by its own rows: `diagnose`.
+r"""Checks of a fitted model by its own rows: `diagnose`, and the results that it returns.
 
 A regressor predicts each row from all others, without fitting again. A model of features φ is the
 linear regression y_n = φ_nᵀu + ε_n, u ~ N(0, I), of noise variance s²/w_n. With f's posterior mean
@@ -14,12 +14,13 @@ Weights that are repeats take out all copies of a row, each of noise variance σ
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, get_args, get_type_hints
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import ndtr, ndtri
+from scipy.special import ndtr, ndtri, xlogy
 from sklearn.utils.validation import check_is_fitted
 
 from orthogp.errors import InputError
@@ -27,35 +28,204 @@ from orthogp.exact.process import ExactPosterior
 from orthogp.fields.posterior import MOST_JOINT, IterativePosterior
 from orthogp.inference.family_posterior import FamilyPosterior
 from orthogp.neighbours.posterior import NeighbourPosterior
-from orthogp.report.diagnostic_results import (
-    DATA_BINS,
-    INPUT_BINS,
-    LEVELS,
-    MAP_BINS,
-    PIT_BINS,
-    PROBABILITY_BINS,
-    RESIDUAL_BINS,
-    RESIDUAL_REACH,
-    ClassificationDiagnostics,
-    Diagnostics,
-    RegressionDiagnostics,
-)
-from orthogp.rows import Rows
+from orthogp.rows import Domain, Rows
 from orthogp.validation import check_rows
 
 if TYPE_CHECKING:
     from orthogp.classifier import GPClassifier
     from orthogp.regressor import GPRegressor
 
+#: Bins of the probability integral transform.
+PIT_BINS = 20
+#: Bins of standardised residuals.
+RESIDUAL_BINS = 40
+#: Bins along each input.
+INPUT_BINS = 32
+#: Bins along each side of the map of residuals.
+MAP_BINS = 24
+#: Bins of the rows along a single input, for its figure.
+DATA_BINS = 256
+#: Bins of predicted probabilities.
+PROBABILITY_BINS = 10
+#: The probabilities of the central intervals whose coverage is counted.
+LEVELS = (0.5, 0.8, 0.9, 0.95, 0.99)
+#: Standardised residuals are counted from −RESIDUAL_REACH to RESIDUAL_REACH, the last bins open.
+RESIDUAL_REACH = 5.0
+
 # The distance of probabilities from 0 and 1 below which scores take them for this distance.
 _LEAST_PROBABILITY = 1e-15
 # The largest leverage H; rounding may lead to 1 or more.
 _LARGEST_LEVERAGE = 1 - 1e-7
-# The most rows times modes for which the iterative solver solves for exact variances, which takes
-# some seconds. Its estimates are off by some per cent, and so is 1 − H if H is close to one.
+# The largest product of rows and modes at which the iterative solver solves for exact variances,
+# in a few seconds. Estimated variances have errors of a few per cent, which 1 − H magnifies where H
+# is close to one.
 _MOST_SOLVED = 2_000_000
-# The fewest rows worth checking: with fewer, the estimated variances of all rows are taken.
+# The smallest number of rows worth solving for; below it, all rows have estimated variances.
 _FEWEST_ROWS = 50
+
+
+# Fields are annotated with their shape, letters standing for any size.
+_Array = NDArray[np.float64]
+State = dict[str, NDArray[Any] | str | float | int]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Diagnostics:
+    """Results of a model's checks; `RegressionDiagnostics` and `ClassificationDiagnostics`.
+
+    Attributes
+    ----------
+    rows, rows_used : int
+        How many rows were given, and how many of them, drawn at random, were checked.
+    lower, upper : (d,)
+        The range of each input column that the model acts on.
+    data_x, data_count : (b,)
+        With a single input: the average input and the number of rows in each of `DATA_BINS` bins.
+    """
+
+    kind: ClassVar[str] = ""
+
+    rows: int
+    rows_used: int
+    lower: Annotated[_Array, ("d",)]
+    upper: Annotated[_Array, ("d",)]
+    data_x: Annotated[_Array, ("b",)]
+    data_count: Annotated[_Array, ("b",)]
+
+    def to_state(self) -> State:
+        """Return everything as arrays, numbers and text, to be stored with a model."""
+        return {"kind": self.kind, **{f.name: getattr(self, f.name) for f in fields(self)}}
+
+    @staticmethod
+    def from_state(state: Mapping[str, Any]) -> Diagnostics:
+        """Return the diagnostics that `to_state` gave, or raise `InputError` if they are not."""
+        known: tuple[type[Diagnostics], ...] = (RegressionDiagnostics, ClassificationDiagnostics)
+        for kind in known:
+            if state.get("kind") == kind.kind:
+                return kind(**_checked(kind, state))
+        raise InputError(
+            f'Diagnostics need a "kind" out of {", ".join(repr(kind.kind) for kind in known)}, got '
+            f"{state.get('kind')!r}: they were not written by Diagnostics.to_state."
+        )
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class RegressionDiagnostics(Diagnostics):
+    """How well each row is predicted by all others, with the learned hyperparameters.
+
+    Residuals are standardised: y less its prediction, in standard deviations of that prediction.
+
+    Attributes
+    ----------
+    pit : (p, 20)
+        How many rows have their predictive probability Φ(residual) in each twentieth of [0, 1].
+    coverage, coverage_error : (p, 5)
+        The share of rows in the central intervals of probability `LEVELS`, and the binomial
+        standard error of a share that is as it should be.
+    residual_counts : (p, 40)
+        Residuals in bins from −5 to 5, those beyond in the outermost.
+    residual_moments : (p, 4)
+        Mean, standard deviation, skewness and excess kurtosis of the residuals.
+    input_count : (d, 32)
+    input_mean, input_sd : (p, d, 32)
+        Mean and standard deviation of the residuals in bins along each input; NaN without rows.
+    map_count, map_mean : (c, c), (p, c, c)
+        The same in cells of the first two inputs, if there are two or three; otherwise c is 0.
+    data_mean, data_low, data_high : (p, b)
+        With a single input: average, smallest and largest target in each bin.
+    rmse, nlpd, crps, target_sd : (p,)
+        Scores of the predictions (root mean squared error, negative log predictive density, and
+        continuous ranked probability score) and the standard deviation of y to compare with.
+    """
+
+    kind: ClassVar[str] = "regression"
+
+    pit: Annotated[_Array, ("p", PIT_BINS)]
+    coverage: Annotated[_Array, ("p", len(LEVELS))]
+    coverage_error: Annotated[_Array, ("p", len(LEVELS))]
+    residual_counts: Annotated[_Array, ("p", RESIDUAL_BINS)]
+    residual_moments: Annotated[_Array, ("p", 4)]
+    input_count: Annotated[_Array, ("d", INPUT_BINS)]
+    input_mean: Annotated[_Array, ("p", "d", INPUT_BINS)]
+    input_sd: Annotated[_Array, ("p", "d", INPUT_BINS)]
+    map_count: Annotated[_Array, ("c", "c")]
+    map_mean: Annotated[_Array, ("p", "c", "c")]
+    data_mean: Annotated[_Array, ("p", "b")]
+    data_low: Annotated[_Array, ("p", "b")]
+    data_high: Annotated[_Array, ("p", "b")]
+    rmse: Annotated[_Array, ("p",)]
+    nlpd: Annotated[_Array, ("p",)]
+    crps: Annotated[_Array, ("p",)]
+    target_sd: Annotated[_Array, ("p",)]
+
+    def covered(self, level: float, target: int = 0) -> float:
+        """Return the share of rows in the central interval of a probability out of `LEVELS`."""
+        return float(self.coverage[target, LEVELS.index(level)])
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ClassificationDiagnostics(Diagnostics):
+    """How well a classifier's probabilities fit its own training rows: in sample, not held out.
+
+    Attributes
+    ----------
+    predicted, observed, counts : (c, 10)
+        In bins of the predicted probability: its average, the share of rows that are of the class,
+        and their number; of the second class, or of each if there are more than two.
+    log_loss, brier, accuracy : float
+        Scores of the probabilities and of the most probable labels.
+    base_log_loss : float
+        The log loss of always predicting the classes' shares.
+    data_share : (c, b)
+        With a single input: the share of rows of the class in each bin.
+    """
+
+    kind: ClassVar[str] = "classification"
+
+    predicted: Annotated[_Array, ("c", PROBABILITY_BINS)]
+    observed: Annotated[_Array, ("c", PROBABILITY_BINS)]
+    counts: Annotated[_Array, ("c", PROBABILITY_BINS)]
+    data_share: Annotated[_Array, ("c", "b")]
+    log_loss: float
+    brier: float
+    accuracy: float
+    base_log_loss: float
+
+
+def _checked(kind: type[Diagnostics], state: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the entries of a state, each of its type and with shapes that fit each other."""
+    result: dict[str, Any] = {}
+    sizes: dict[str, int] = {}
+    hints = get_type_hints(kind, include_extras=True)
+    for each in fields(kind):
+        if each.name not in state:
+            raise InputError(f"Diagnostics lack {each.name!r}: run diagnose again.")
+        hint = hints[each.name]
+        shape = get_args(hint)[1] if hint not in (int, float) else None
+        try:
+            if shape is None:
+                result[each.name] = hint(state[each.name])
+                continue
+            array = np.asarray(state[each.name], dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            raise InputError(
+                f"Diagnostics need numbers as {each.name!r}, got {state[each.name]!r}: run "
+                "diagnose again."
+            ) from error
+        fits = array.ndim == len(shape) and all(
+            size == (wanted if isinstance(wanted, int) else sizes.setdefault(wanted, size))
+            for wanted, size in zip(shape, array.shape, strict=True)
+        )
+        if not fits:
+            raise InputError(
+                f"Diagnostics need {each.name!r} of shape {shape}, got {array.shape}: run diagnose "
+                "again."
+            )
+        result[each.name] = array
+    return result
+
+
+# ---------------------------------------------------------------------- checks
 
 
 def diagnose(
@@ -94,99 +264,91 @@ def diagnose(
             f"y must have {len(model.target_scale_)} columns as in fit, got {rows.y.shape[1]}."
         )
     if rows.weights is not None:
-        kept = rows.weights > 0
-        rows = Rows(rows.X[kept], rows.y[kept], rows.weights[kept])
+        rows = rows.part(rows.weights > 0)
     return _diagnose_regressor(model, rows.on(model.columns_), max_rows, rng)
 
 
 def _diagnose_regressor(
     model: GPRegressor, rows: Rows, max_rows: int, rng: np.random.Generator
 ) -> RegressionDiagnostics:
-    some = _choose(len(rows.X), affordable_rows(model, max_rows), rng)
-    X, y = rows.X[some], np.asarray(rows.y[some], dtype=np.float64)
-    weights = None if rows.weights is None else rows.weights[some]
-    left_out = leave_one_out(model, model._embedded(X), y, weights)
+    rows = rows._replace(y=np.asarray(rows.y, dtype=np.float64))
+    some = rows.part(_choose(len(rows.X), affordable_rows(model, max_rows), rng))
+    left_out = leave_one_out(model, model._embedded(some.X), some.y, some.weights)
     sd = np.sqrt(left_out.variance)[:, None]
     z = left_out.residual / sd
-    targets = range(z.shape[1])
-    scale = model.target_scale_
-    lower, upper = rows.X.min(axis=0).astype(float), rows.X.max(axis=0).astype(float)
-    along = [Bins.along(X[:, j], lower[j], upper[j], INPUT_BINS) for j in range(X.shape[1])]
-    levels = np.array(LEVELS)
+    scale, levels, box = model.target_scale_, np.array(LEVELS), Domain.around(rows.X)
+    along = [Bins.along(some.X, box, j, INPUT_BINS) for j in range(some.X.shape[1])]
+    cells = MAP_BINS if len(along) in (2, 3) else 0
+    area = Bins.none(len(some.X))
+    if cells:
+        first, second = (Bins.along(some.X, box, j, cells) for j in range(2))
+        # Rows of the matrix are the second input, as in an image.
+        area = second.cross(first)
+    data = _data_bins(rows.X, box)
     inside = np.abs(z)[:, :, None] <= ndtri((1 + levels) / 2)
-    cells = MAP_BINS if X.shape[1] in (2, 3) else 0
-    grid = [Bins.along(X[:, j], lower[j], upper[j], cells) for j in range(2 if cells else 0)]
-    # Rows of the matrix are the second input, as in an image.
-    area = grid[1].cross(grid[0]) if grid else None
-    data = _data_bins(rows.X, lower, upper)
-    own = [np.asarray(rows.y[:, p], dtype=np.float64) for p in targets]
     return RegressionDiagnostics(
         rows=len(rows.X),
-        rows_used=len(X),
-        lower=lower,
-        upper=upper,
-        data_x=data.mean(rows.X[:, 0]),
+        rows_used=len(some.X),
+        lower=box.lower,
+        upper=box.upper,
+        data_x=data.mean(rows.X[:, :1])[0],
         data_count=data.count,
-        data_mean=np.array([data.mean(values) for values in own]),
-        data_low=np.array([data.least(values) for values in own]),
-        data_high=np.array([data.most(values) for values in own]),
-        pit=np.array([Bins.along(ndtr(z[:, p]), 0.0, 1.0, PIT_BINS).count for p in targets]),
+        data_mean=data.mean(rows.y),
+        data_low=data.least(rows.y),
+        data_high=-data.least(-rows.y),
+        pit=_counts(ndtr(z), 0.0, 1.0, PIT_BINS),
         coverage=inside.mean(axis=0),
-        coverage_error=np.tile(np.sqrt(levels * (1 - levels) / len(X)), (len(targets), 1)),
-        residual_counts=np.array(
-            [
-                Bins.along(z[:, p], -RESIDUAL_REACH, RESIDUAL_REACH, RESIDUAL_BINS).count
-                for p in targets
-            ]
-        ),
+        coverage_error=np.tile(np.sqrt(levels * (1 - levels) / len(z)), (z.shape[1], 1)),
+        residual_counts=_counts(z, -RESIDUAL_REACH, RESIDUAL_REACH, RESIDUAL_BINS),
         residual_moments=_moments(z),
         input_count=np.array([bins.count for bins in along]),
-        input_mean=np.array([[bins.mean(z[:, p]) for bins in along] for p in targets]),
-        input_sd=np.array([[bins.sd(z[:, p]) for bins in along] for p in targets]),
-        map_count=np.zeros((0, 0)) if area is None else area.count.reshape(cells, cells),
-        map_mean=np.zeros((len(targets), 0, 0))
-        if area is None
-        else np.array([area.mean(z[:, p]).reshape(cells, cells) for p in targets]),
+        input_mean=np.stack([bins.mean(z) for bins in along], axis=1),
+        input_sd=np.stack([bins.sd(z) for bins in along], axis=1),
+        map_count=area.count.reshape(cells, cells),
+        map_mean=area.mean(z).reshape(z.shape[1], cells, cells),
         rmse=scale * np.sqrt(np.mean(left_out.residual**2, axis=0)),
         nlpd=np.mean(z**2 / 2 + np.log(sd * scale) + np.log(2 * np.pi) / 2, axis=0),
         crps=scale * np.mean(sd * _crps(z), axis=0),
-        target_sd=y.std(axis=0),
+        target_sd=some.y.std(axis=0),
     )
 
 
 def _diagnose_classifier(
     model: GPClassifier, X: ArrayLike, y: ArrayLike, max_rows: int, rng: np.random.Generator
 ) -> ClassificationDiagnostics:
-    own, labels = model._inputs(X), np.asarray(y).ravel()
-    if len(labels) != len(own):
-        raise InputError(f"y must have a label for each of {len(own)} rows, got {len(labels)}.")
+    inputs, labels = model._inputs(X), np.asarray(y).ravel()
+    if len(labels) != len(inputs):
+        raise InputError(f"y must have a label for each of {len(inputs)} rows, got {len(labels)}.")
     if not np.isin(labels, model.classes_).all():
         raise InputError("y has labels that the classifier was not fitted to: give its own rows.")
-    lower, upper = own.min(axis=0).astype(float), own.max(axis=0).astype(float)
-    some = _choose(len(own), max_rows, rng)
-    probability = model._probabilities(own[some])
+    box = Domain.around(inputs)
+    some = _choose(len(inputs), max_rows, rng)
     codes = np.searchsorted(model.classes_, labels)
-    hits = codes[some, None] == np.arange(len(model.classes_))
-    shares = np.bincount(codes, minlength=len(model.classes_)) / len(codes)
+    every = codes[:, None] == np.arange(len(model.classes_))
+    probability, hits, shares = model._probabilities(inputs[some]), every[some], every.mean(axis=0)
     # With two classes, the probability of the second determines that of the first.
-    shown = range(1 if len(model.classes_) == 2 else 0, len(model.classes_))
-    bins = [Bins.along(probability[:, c], 0.0, 1.0, PROBABILITY_BINS) for c in shown]
-    data = _data_bins(own, lower, upper)
+    shown = list(range(1 if len(shares) == 2 else 0, len(shares)))
+    bins = [Bins.between(probability[:, c], 0.0, 1.0, PROBABILITY_BINS) for c in shown]
+    data = _data_bins(inputs, box)
+
+    def binned(values: NDArray) -> NDArray[np.float64]:
+        return np.array([own.mean(values[:, [c]])[0] for own, c in zip(bins, shown, strict=True)])
+
     return ClassificationDiagnostics(
-        rows=len(own),
+        rows=len(inputs),
         rows_used=len(some),
-        lower=lower,
-        upper=upper,
-        data_x=data.mean(own[:, 0]),
+        lower=box.lower,
+        upper=box.upper,
+        data_x=data.mean(inputs[:, :1])[0],
         data_count=data.count,
-        data_share=np.array([data.mean(codes == c) for c in shown]),
-        predicted=np.array([b.mean(probability[:, c]) for b, c in zip(bins, shown, strict=True)]),
-        observed=np.array([b.mean(hits[:, c]) for b, c in zip(bins, shown, strict=True)]),
-        counts=np.array([b.count for b in bins]),
+        data_share=data.mean(every[:, shown]),
+        predicted=binned(probability),
+        observed=binned(hits),
+        counts=np.array([own.count for own in bins]),
         log_loss=float(-np.mean(np.log(np.maximum(probability[hits], _LEAST_PROBABILITY)))),
         brier=float(np.mean(np.sum((probability - hits) ** 2, axis=1))),
         accuracy=float(np.mean(np.argmax(probability, axis=1) == codes[some])),
-        base_log_loss=float(-np.sum(shares[shares > 0] * np.log(shares[shares > 0]))),
+        base_log_loss=float(-np.sum(xlogy(shares, shares))),
     )
 
 
@@ -194,13 +356,6 @@ def _choose(number: int, most: int, rng: np.random.Generator) -> NDArray[np.int6
     if number <= most:
         return np.arange(number)
     return np.sort(rng.choice(number, most, replace=False))
-
-
-def _data_bins(X: NDArray, lower: NDArray[np.float64], upper: NDArray[np.float64]) -> Bins:
-    """Return bins along a single input, none if there are several."""
-    if X.shape[1] != 1:
-        return Bins(np.zeros(len(X), dtype=np.int64), 0)
-    return Bins.along(X[:, 0], lower[0], upper[0], DATA_BINS)
 
 
 def _moments(z: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -255,35 +410,34 @@ def leave_one_out(
         Positive, as they were given to `fit`.
     """
     posterior = model.posterior_
-    if isinstance(posterior, NeighbourPosterior):
-        w = np.ones(len(X)) if weights is None else weights
-        noise = posterior.noise_variance / (w if model.weights == "precisions" else 1.0)
-        mean, variance = posterior.predict_without(X)
-        return LeaveOneOut(
-            (y - model.target_offset_) / model.target_scale_ - mean, variance + noise
-        )
-    exact = isinstance(posterior, ExactPosterior)
-    prediction = posterior.predict_rows(X) if exact else posterior.predict(X)
-    if isinstance(posterior, IterativePosterior) and len(X) <= _solved_rows(posterior):
-        prediction = prediction._replace(variance=np.diag(posterior.covariance(X)))
+    w = np.ones(len(X)) if weights is None else weights
     noise = posterior.noise_variance
-    left_out = np.full(len(X), posterior.residual)
-    fitted_noise = noise
+    row_noise = noise / w if model.weights == "precisions" else noise
+    standardised = (y - model.target_offset_) / model.target_scale_
+    if isinstance(posterior, NeighbourPosterior):
+        mean, variance = posterior.predict_without(X)
+        return LeaveOneOut(standardised - mean, variance + row_noise)
+    exact = isinstance(posterior, ExactPosterior)
+    mean, variance = posterior.predict_rows(X) if exact else posterior.predict(X)
+    left_out, fitted_noise = np.full(len(X), posterior.residual), noise
     if isinstance(posterior, FamilyPosterior):
         left_out = posterior.features.residual_variance(posterior.kernel, X)
-    elif isinstance(posterior, IterativePosterior):
+    iterative = isinstance(posterior, IterativePosterior)
+    if iterative:
         fitted_noise = noise + posterior.residual
-    w = np.ones(len(X)) if weights is None else weights
-    seen = np.maximum(prediction.variance - left_out, 0.0)
+        if len(X) <= _solved_rows(posterior):
+            variance = np.diag(posterior.covariance(X))
+    seen = np.maximum(variance - left_out, 0.0)
     rest = 1 - np.minimum(w * seen / fitted_noise, _LARGEST_LEVERAGE)
-    if isinstance(posterior, IterativePosterior):
+    if iterative:
         # Estimates aside, the variance without a row is at most the prior variance.
         resolved = posterior.prior_variance - posterior.residual
         rest = np.maximum(rest, seen / max(resolved, 1e-300))
-    standardised = (y - model.target_offset_) / model.target_scale_
-    own_noise = noise / w if model.weights == "precisions" else noise
-    residual = (standardised - prediction.mean) / rest[:, None]
-    return LeaveOneOut(residual, seen / rest + left_out + own_noise)
+    residual = (standardised - mean) / rest[:, None]
+    return LeaveOneOut(residual, seen / rest + left_out + row_noise)
+
+
+# ---------------------------------------------------------------------- bins
 
 
 @dataclass(frozen=True)
@@ -294,11 +448,21 @@ class Bins:
     number: int
 
     @classmethod
-    def along(cls, x: NDArray, lower: float, upper: float, number: int) -> Bins:
-        """Return the bins between lower and upper; rows beyond fall into the outermost."""
+    def between(cls, x: NDArray, lower: float, upper: float, number: int) -> Bins:
+        """Return the bins between two values; rows beyond fall into the outermost."""
         width = (upper - lower) or 1.0
         at = np.floor((np.asarray(x, dtype=np.float64) - lower) * (number / width))
         return cls(np.clip(at, 0, number - 1).astype(np.int64), number)
+
+    @classmethod
+    def along(cls, X: NDArray, box: Domain, column: int, number: int) -> Bins:
+        """Return the bins along a column, from one side of a box to the other."""
+        return cls.between(X[:, column], box.lower[column], box.upper[column], number)
+
+    @classmethod
+    def none(cls, num_rows: int) -> Bins:
+        """Return no bins for a number of rows."""
+        return cls(np.zeros(num_rows, dtype=np.int64), 0)
 
     def cross(self, other: Bins) -> Bins:
         """Return the cells of a grid, in the order of a matrix with `other` along its columns."""
@@ -307,29 +471,32 @@ class Bins:
     @property
     def count(self) -> NDArray[np.float64]:
         """The number of rows in each bin."""
-        return self.total(np.ones(len(self.which)))
-
-    def total(self, values: NDArray) -> NDArray[np.float64]:
-        """Return the sum of the values in each bin."""
-        sums = np.bincount(self.which, weights=values, minlength=self.number)
-        return np.asarray(sums, dtype=np.float64)[: self.number]
+        return np.bincount(self.which, minlength=self.number)[: self.number].astype(np.float64)
 
     def mean(self, values: NDArray) -> NDArray[np.float64]:
-        """Return the average of the values in each bin, NaN where there is none."""
+        """Return the average in each bin of each column of (n, p), NaN without rows: (p, b)."""
+        sums = [np.bincount(self.which, weights=v, minlength=self.number) for v in values.T]
         count = self.count
-        return np.where(count > 0, self.total(values) / np.maximum(count, 1), np.nan)
+        return np.where(count > 0, np.array(sums)[:, : self.number], np.nan) / np.maximum(count, 1)
 
     def sd(self, values: NDArray) -> NDArray[np.float64]:
-        """Return the root mean square of the values' deviations from each bin's average."""
-        average = self.mean(values)
-        return np.sqrt(self.mean((values - average[self.which]) ** 2))
+        """Return the root mean square of the deviations from each bin's average, (p, b)."""
+        return np.sqrt(self.mean((values - self.mean(values).T[self.which]) ** 2))
 
     def least(self, values: NDArray) -> NDArray[np.float64]:
-        """Return the smallest value in each bin, NaN where there is none."""
-        result = np.full(max(self.number, 1), np.inf)
+        """Return the smallest value in each bin of each column, NaN without rows: (p, b)."""
+        result = np.full((max(self.number, 1), values.shape[1]), np.inf)
         np.minimum.at(result, self.which, values)
-        return np.where(np.isfinite(result), result, np.nan)[: self.number]
+        return np.where(np.isfinite(result), result, np.nan)[: self.number].T
 
-    def most(self, values: NDArray) -> NDArray[np.float64]:
-        """Return the largest value in each bin, NaN where there is none."""
-        return -self.least(-values)
+
+def _data_bins(X: NDArray, box: Domain) -> Bins:
+    """Return bins along a single input, none if there are several."""
+    return Bins.none(len(X)) if X.shape[1] != 1 else Bins.along(X, box, 0, DATA_BINS)
+
+
+def _counts(
+    values: NDArray[np.float64], lower: float, upper: float, number: int
+) -> NDArray[np.float64]:
+    """Return the number of values in even bins, for each column, (p, number)."""
+    return np.array([Bins.between(column, lower, upper, number).count for column in values.T])

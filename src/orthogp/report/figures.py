@@ -1,47 +1,62 @@
-"""Figures of a fit (curves, maps, slices, probabilities) and of its checks."""
+"""Drawings of a fitted model (curves, maps, components, spectra) and of its checks."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
+from sklearn.utils.validation import check_is_fitted
 
-from orthogp.classification.logistic import mean_logistic
+from orthogp.errors import InputError
 from orthogp.inference import Domain
 from orthogp.kernels.cyclic import categorical_columns
-from orthogp.report.diagnostic_results import LEVELS, PIT_BINS, RESIDUAL_BINS, RESIDUAL_REACH
-from orthogp.report.names import Names, covered_range, grid_points, plain
+from orthogp.report.components import (
+    class_parts,
+    component_drawings,
+    effect_on_odds,
+    is_additive,
+    parts_of,
+    renamed,
+)
+from orthogp.report.diagnostics import LEVELS, PIT_BINS, RESIDUAL_BINS, RESIDUAL_REACH
 from orthogp.report.plots import (
     BAND_SDS,
     BLUE,
     GREY,
     PANEL,
-    STYLE,
     VERMILLION,
+    Band,
+    Drawing,
     blend,
+    check_format,
+    compose,
     draw_image,
-    new_panel,
     require_matplotlib,
-    styled,
+    save,
 )
+from orthogp.report.summary import SINCE, latent_functions, names_of, plain
+from orthogp.statistics.lattice import MAX_DIMS
+from orthogp.validation import check_inputs
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from orthogp.report.diagnostic_results import ClassificationDiagnostics, RegressionDiagnostics
+    from orthogp.report.diagnostics import ClassificationDiagnostics, RegressionDiagnostics
     from orthogp.report.spectrum import Spectrum
 
 #: Inches of a curve on a screen.
 WIDE = (9.2, 3.9)
-#: Inches of a curve on a phone.
-NARROW = (4.6, 3.5)
 # Inches of a map.
 _MAP = (4.6, 3.7)
 # Inches of one of three figures in a row.
 _SMALL = (3.4, 2.6)
+# Inches of the curve along one of many inputs.
+_SLICE = (3.5, 2.8)
 # Points along a curve.
 _POINTS = 1200
 # Cells along each side of a map.
@@ -50,48 +65,52 @@ _CELLS = 160
 _MOST_POINTS = 3000
 # Colours and dashes of classes, which differ without their colours too.
 _CLASS_LOOKS = ((BLUE, "-"), (VERMILLION, "--"), ("#009E73", ":"), ("#CC79A7", "-."))
-#: The colours of means.
-MEAN_COLOURS = "viridis"
-#: The colours of standard deviations and probabilities.
-SD_COLOURS = "cividis"
-#: The fewest rows of a cell or bin that is drawn; the average of fewer is mostly chance.
-FEWEST_ROWS = 3
-# The smallest and the largest number written out along a logarithmic axis; others are powers of
-# ten.
-_LEAST_WRITTEN, _MOST_WRITTEN = 3e-5, 3e4
+# The colours of means.
+_MEAN_COLOURS = "viridis"
+# The colours of standard deviations and probabilities.
+_SD_COLOURS = "cividis"
+# The fewest rows of a cell or bin that is drawn; the average of fewer is mostly chance.
+_FEWEST_ROWS = 3
+# The fewest cells with enough rows that make a map of the residuals.
+_FEWEST_CELLS = 30
+# The smallest number written out along a logarithmic axis; smaller ones are powers of ten.
+_LEAST_WRITTEN = 3e-5
+# The largest number written out along a logarithmic axis.
+_MOST_WRITTEN = 3e4
 # How far below its lowest estimate from the data a spectrum is drawn, as a factor.
 _DEPTH = 1e-3
+# The number of bins in which shares of classes are drawn: a share of few rows says little.
+_SHARE_BINS = 32
+# The look of points with error bars.
+_POINT = {"fmt": "o", "color": BLUE, "ms": 5, "capsize": 3}
 
 
-class Prediction(NamedTuple):
-    """Mean and standard deviation of f, and that of a new observation, each (n,)."""
-
-    mean: NDArray[np.float64]
-    sd: NDArray[np.float64]
-    noisy_sd: NDArray[np.float64]
-
-
-def predict_at(model: Any, points: NDArray[np.float64], target: int = 0) -> Prediction:
-    """Return a regressor's predictions at values of the columns that its kernel acts on."""
-    mean, variance = model.posterior_.predict(model._embedded(points))
-    scale, offset = model.target_scale_[target], model.target_offset_[target]
-    noise = model.posterior_.noise_variance
-    return Prediction(
-        mean[:, target] * scale + offset,
-        np.sqrt(variance) * scale,
-        np.sqrt(variance + noise) * scale,
-    )
-
-
-def probabilities_at(model: Any, points: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return a classifier's probabilities at values of its kernel's columns, (n, k)."""
-    several = isinstance(model.posterior_, tuple)
-    posteriors = model.posterior_ if several else (model.posterior_,)
-    latent = [posterior.predict(points) for posterior in posteriors]
-    each = np.stack([mean_logistic(own.mean[:, 0], own.variance) for own in latent], axis=1)
-    if not several:
-        return np.hstack([1 - each, each])
-    return each / each.sum(axis=1, keepdims=True)
+def plot_model(
+    model: Any,
+    X: ArrayLike | None = None,
+    y: ArrayLike | None = None,
+    *,
+    target: int = 0,
+    path: str | Path | None = None,
+) -> Figure:
+    """Return a figure of a fitted model; see `GPRegressor.plot`."""
+    check_is_fitted(model, "posterior_")
+    if path is not None:
+        check_format(Path(path))
+    number = len(getattr(model, "target_scale_", [1.0]))
+    if not 0 <= target < number:
+        raise InputError(f"target must be one of 0 to {number - 1}, got {target!r}.")
+    drawings = Figures(model, getattr(model, "diagnostics_", None))
+    rows = _rows_to_draw(model, X, y, target)
+    if not hasattr(model, "classes_"):
+        figure = compose(drawings.fit(target, rows))
+    else:
+        # With several classes the first: a figure has room for the components of one.
+        label = latent_functions(model)[0][0]
+        figure = compose(drawings.effects(label) if drawings.additive else drawings.classes())
+    if path is not None:
+        save(figure, Path(path))
+    return figure
 
 
 class Rows(NamedTuple):
@@ -102,430 +121,372 @@ class Rows(NamedTuple):
     low: NDArray[np.float64] | None = None
     high: NDArray[np.float64] | None = None
 
-    @classmethod
-    def binned(cls, found: RegressionDiagnostics | None, target: int) -> Rows | None:
-        """Return the bins that diagnostics hold, if any."""
-        if found is None or not len(found.data_x):
-            return None
-        seen = found.data_count > 0
-        low, high = found.data_low[target, seen], found.data_high[target, seen]
-        return cls(found.data_x[seen], found.data_mean[target, seen], low, high)
-
-    def within(self, lower: float, upper: float) -> Rows:
-        """Return those of a stretch."""
-        kept = (self.x >= lower) & (self.x <= upper)
-        return Rows(*(None if part is None else part[kept] for part in self))  # type: ignore[arg-type]
-
-
-def draw_curve(
-    model: Any,
-    names: Names,
-    rows: Rows | None = None,
-    *,
-    target: int = 0,
-    size: tuple[float, float] = WIDE,
-    stretch: Domain | None = None,
-    along: int = 0,
-) -> Figure:
-    """Return a figure of the mean with its 95 % band, and that of new observations.
-
-    Parameters
-    ----------
-    stretch : Domain, optional
-        The part of the inputs' range to draw; all that the model covers unless given.
-    along : int
-        The input along the axis, counted among those that the kernel acts on; all others stay in
-        the middle of their ranges.
-    """
-    box = covered_range(model) if stretch is None else stretch
-    figure, axes = new_panel(size)
-    with styled():
-        if rows is not None and stretch is not None:
-            rows = rows.within(box.lower[along], box.upper[along])
-        _draw_mean(axes, model, names, box, along, target, rows)
-        _legend_above(figure, axes, columns=2 if size[0] < 6 else 4)
-    return figure
+    def draw(self, axes: Axes) -> None:
+        """Draw the rows within the present limits of the inputs."""
+        look: dict[str, Any] = {"color": GREY, "zorder": 1.9}
+        left, right = axes.get_xlim()
+        shown = (self.x >= left) & (self.x <= right)
+        if self.low is None or self.high is None:
+            x, y = self.x[shown], self.y[shown]
+            axes.plot(x, y, ".", markersize=3, alpha=0.7, label="rows", **look)
+            return
+        several, single = shown & (self.high > self.low), shown & (self.high <= self.low)
+        if several.any():
+            ends = self.low[several], self.high[several]
+            line = {"alpha": 0.75, "linewidth": 1.0, "label": "rows: least to largest"}
+            axes.vlines(self.x[several], *ends, **line, **look)
+        if single.any():
+            axes.plot(self.x[single], self.y[single], ".", markersize=4, label="rows", **look)
 
 
-def draw_slices(model: Any, names: Names, box: Domain, *, target: int = 0) -> Figure:
-    """Return a figure of the mean along each input, the others in the middle of their ranges."""
-    number = len(model.columns_)
-    across = min(number, 3)
-    down = -(-number // across)
-    with styled():
-        figure = require_matplotlib().figure.Figure(
-            figsize=(3.4 * across, 2.8 * down), layout="constrained"
+def _rows_to_draw(model: Any, X: ArrayLike | None, y: ArrayLike | None, target: int) -> Rows | None:
+    if X is None and y is None:
+        return None
+    if X is None or y is None:
+        raise InputError("Give both X and y, or neither.")
+    if len(model.columns_) != 1 or hasattr(model, "classes_"):
+        raise InputError(
+            "Rows are drawn with regressions on a single input: call plot() without X and y."
         )
-        panels = figure.subplots(down, across, squeeze=False).ravel()
-        for i, axes in enumerate(panels):
-            if i < number:
-                _draw_mean(axes, model, names, box, i, target, None)
-            axes.set_visible(i < number)
-    return figure
-
-
-def _draw_mean(
-    axes: Axes, model: Any, names: Names, box: Domain, along: int, target: int, rows: Rows | None
-) -> None:
-    x = np.linspace(box.lower[along], box.upper[along], _POINTS)
-    points = np.tile((box.lower + box.upper) / 2, (len(x), 1))
-    coded = [column for column, _ in categorical_columns(model.kernel_, model.n_features_in_)]
-    points[:, np.isin(model.columns_, coded)] //= 1
-    points[:, along] = x
-    prediction = predict_at(model, points, target)
-    for sd, alpha, label in (
-        (prediction.noisy_sd, 0.16, "95 % of new observations"),
-        (prediction.sd, 0.4, "95 % band of the function"),
-    ):
-        edges = (prediction.mean - BAND_SDS * sd, prediction.mean + BAND_SDS * sd)
-        axes.fill_between(x, *edges, color=BLUE, alpha=alpha, linewidth=0, label=label)
-    if rows is not None:
-        _draw_rows(axes, rows)
-    axes.plot(x, prediction.mean, color=BLUE, linewidth=1.4, label="mean")
-    axes.set(xlabel=names.input(int(model.columns_[along])), ylabel=names.target(target))
-    axes.margins(x=0)
-
-
-def wiggles(model: Any, target: int = 0) -> int:
-    """Return how often the mean along a single input turns."""
-    box = covered_range(model)
-    points = np.linspace(box.lower[0], box.upper[0], _POINTS)[:, None]
-    mean = model.posterior_.predict_mean(points)[:, target]
-    return int(np.count_nonzero(np.diff(np.sign(np.diff(mean)))))
-
-
-def _draw_rows(axes: Axes, rows: Rows) -> None:
-    look: dict[str, Any] = {"color": GREY, "zorder": 1.9}
-    if rows.low is None or rows.high is None:
-        axes.plot(rows.x, rows.y, ".", markersize=3, alpha=0.7, label="rows", **look)
-        return
-    several = rows.high > rows.low
-    if several.any():
-        ends = rows.low[several], rows.high[several]
-        label = "rows: least to largest"
-        axes.vlines(rows.x[several], *ends, alpha=0.75, linewidth=1.0, label=label, **look)
-    if not several.all():
-        axes.plot(rows.x[~several], rows.y[~several], ".", markersize=4, label="rows", **look)
-
-
-def _legend_above(figure: Figure, axes: Axes, *, columns: int) -> None:
-    figure.legend(
-        *axes.get_legend_handles_labels(),
-        loc="outside upper left",
-        ncols=columns,
-        frameon=False,
-        borderaxespad=0.1,
-        columnspacing=1.2,
-        handlelength=1.4,
-    )
+    inputs = np.asarray(X)[:, None] if np.ndim(X) == 1 else X
+    x: NDArray = np.asarray(check_inputs(model, inputs)[:, model.columns_[0]], dtype=np.float64)
+    values: NDArray = np.asarray(y, dtype=np.float64).reshape(len(x), -1)
+    values = values[:, target if values.shape[1] > 1 else 0]
+    if len(x) > _MOST_POINTS:
+        kept = np.random.default_rng(0).choice(len(x), _MOST_POINTS, replace=False)
+        x, values = x[kept], values[kept]
+    return Rows(x, values)
 
 
 class Map(NamedTuple):
-    """Values on an even grid over a box of two inputs, (c, c), the second along the rows."""
+    """Values on an even grid over a box of two inputs, (c, c), the second along the rows.
+
+    `quantity` stands along the scale of colours, which runs between `limits`.
+    """
 
     values: NDArray[np.float64]
     box: Domain
+    labels: dict[str, str]
+    quantity: str
+    colours: str
+    limits: tuple[float, float]
+
+    def draw(self, axes: Axes, contour: float | None = None) -> None:
+        """Draw the map, with a line along a level if one is given."""
+        extent = np.stack(self.box, axis=1)[:2].ravel().tolist()
+        look = dict(zip(("vmin", "vmax"), self.limits, strict=True)) | {"cmap": self.colours}
+        draw_image(axes, self.values, extent, {"label": plain(self.quantity)}, **look)
+        if contour is not None and self.values.min() < contour < self.values.max():
+            line = {"levels": [contour], "colors": "white", "linewidths": 1.4}
+            axes.contour(self.values, extent=extent, **line)
+        axes.set(**self.labels)
 
 
-def field_maps(
-    model: Any, box: Domain, *, target: int = 0, third: float | None = None
-) -> tuple[Map, Map]:
-    """Return maps of mean and standard deviation, over the first two of the kernel's columns."""
-    prediction = predict_at(model, _cells(box, third), target)
-    shape = (_CELLS, _CELLS)
-    return Map(prediction.mean.reshape(shape), box), Map(prediction.sd.reshape(shape), box)
-
-
-def probability_maps(model: Any, box: Domain, third: float | None = None) -> list[Map]:
-    """Return maps of each class's probability."""
-    probabilities = probabilities_at(model, _cells(box, third))
-    return [Map(each.reshape(_CELLS, _CELLS), box) for each in probabilities.T]
-
-
-def _cells(box: Domain, third: float | None) -> NDArray[np.float64]:
-    cells = grid_points(box.lower[:2], box.upper[:2], (_CELLS, _CELLS))
-    return cells if third is None else np.column_stack([cells, np.full(len(cells), third)])
-
-
-def draw_maps(
-    maps: Sequence[Map],
-    names: Names,
-    columns: Sequence[int],
-    *,
-    titles: Sequence[str],
-    bars: Sequence[str],
-    colours: Sequence[str],
-    limits: tuple[float | None, float | None] = (None, None),
-    contour: float | None = None,
-) -> Figure:
-    """Return a figure of maps side by side, each with its scale of colours.
+class Figures:
+    """All drawings of a fitted model.
 
     Parameters
     ----------
-    columns : sequence of int
-        The columns of X along the axes.
-    bars : sequence of str
-        The quantities that the colours stand for.
-    limits : (low, high)
-        The ends of the scales; `None` takes the smallest and the largest value.
-    contour : float, optional
-        A level to draw a line along.
+    found : Diagnostics, optional
+        The results of its checks.
     """
-    matplotlib = require_matplotlib()
-    with matplotlib.rc_context({**STYLE, "axes.grid": False}):
-        size = (_MAP[0] * len(maps), _MAP[1])
-        figure = matplotlib.figure.Figure(figsize=size, layout="constrained")
-        panels = figure.subplots(1, len(maps), squeeze=False)[0]
-        for i, (axes, (values, box)) in enumerate(zip(panels, maps, strict=True)):
-            extent = (box.lower[0], box.upper[0], box.lower[1], box.upper[1])
-            draw_image(
-                figure,
-                axes,
-                values,
-                extent,
-                bar={"label": plain(bars[i])},
-                cmap=colours[i],
-                vmin=limits[0],
-                vmax=limits[1],
+
+    def __init__(self, model: Any, found: Any) -> None:
+        self.model, self.found, self.names = model, found, names_of(model)
+        self.columns = [int(column) for column in model.columns_]
+        self.box = covered_range(model) if found is None else Domain(found.lower, found.upper)
+        self.additive = is_additive(model)
+
+    # ------------------------------------------------------------------ the fit of a regressor
+
+    def fit(
+        self, target: int, rows: Rows | None = None, cuts: Sequence[float] = (0.5,)
+    ) -> list[Drawing]:
+        """Return what was learned about a target: components, a curve, maps, or many curves.
+
+        Of three inputs there are maps where the third is cut, relative to its range.
+        """
+        if self.additive:
+            return self.effects(target=target)
+        if len(self.columns) == 1:
+            return [self.curve(target, rows)]
+        if len(self.columns) <= MAX_DIMS:
+            return list(self._maps(target, cuts))
+        about = f"Posterior mean and 95 % bands of {self.names.targets[target]} along"
+        return [
+            Drawing(
+                f"{about} {self.names.inputs[column]}.",
+                partial(self._draw_curve, target, self.box, None, i),
+                _SLICE,
             )
-            if contour is not None and values.min() < contour < values.max():
-                look = {"colors": "white", "linewidths": 1.4}
-                axes.contour(values, levels=[contour], extent=extent, **look)
-            axes.set(
-                title=plain(titles[i]),
-                xlabel=names.input(columns[0]),
-                ylabel=names.input(columns[1]),
+            for i, column in enumerate(self.columns)
+        ]
+
+    def effects(
+        self, label: Any = None, *, target: int = 0, most: int | None = None
+    ) -> list[Drawing]:
+        """Return the components of a target or of the log odds of a class.
+
+        With `most`, those of the largest shares, the largest first.
+        """
+        if hasattr(self.model, "classes_"):
+            parts, on, ylabel = (
+                class_parts(self.model, label),
+                f"the log odds of {label}",
+                effect_on_odds(label),
             )
-    return figure
+        else:
+            parts, on = parts_of(self.model), self.names.targets[target]
+            ylabel = f"effect on {self.names.target(target)}"
+        components = renamed(parts.components(), self.names)
+        if most is not None:
+            components.sort(key=lambda own: -own.share_of(target))
+            components = components[:most]
+        return component_drawings(
+            components, self.names.inputs, target=target, ylabel=ylabel, on=on
+        )
 
+    def curve(
+        self, target: int, rows: Rows | None = None, stretch: Domain | None = None
+    ) -> Drawing:
+        """Return the mean along a single input with its 95 % bands, and rows that are known.
 
-def draw_probability_maps(
-    maps: Sequence[Map], names: Names, columns: Sequence[int], classes: Sequence[Any], at: str
-) -> Figure:
-    """Return a figure of maps of the probabilities of some classes, `at` a value of the third."""
-    return draw_maps(
-        maps,
-        names,
-        columns,
-        titles=[f"{name}{at}" for name in classes],
-        bars=[f"probability of {name}" for name in classes],
-        colours=[SD_COLOURS] * len(maps),
-        limits=(0.0, 1.0),
-        contour=0.5,
-    )
+        The curve runs over all that the model covers, or over a stretch of it.
+        """
+        about = f"{self.names.targets[target]} over {self.names.inputs[self.columns[0]]}."
+        start = (
+            "Posterior mean and 95 % bands of"
+            if stretch is None
+            else ("The end of the range, magnified:")
+        )
+        box = covered_range(self.model) if stretch is None else stretch
+        if rows is None and self.found is not None:
+            found, seen = self.found, self.found.data_count > 0
+            ends = found.data_low[target, seen], found.data_high[target, seen]
+            rows = Rows(found.data_x[seen], found.data_mean[target, seen], *ends)
+        size = WIDE if stretch is None else (WIDE[0], 3.4)
+        draw = partial(self._draw_curve, target, box, rows, 0)
+        return Drawing(f"{start} {about}", draw, size)
 
+    def _draw_curve(
+        self, target: int, box: Domain, rows: Rows | None, along: int, axes: Axes
+    ) -> None:
+        """Draw the mean along an input, the others in the middle of their ranges."""
+        model = self.model
+        x = np.linspace(box.lower[along], box.upper[along], _POINTS)
+        points = np.tile(box.centre, (len(x), 1))
+        coded = [column for column, _ in categorical_columns(model.kernel_, model.n_features_in_)]
+        points[:, np.isin(model.columns_, coded)] //= 1
+        points[:, along] = x
+        mean, variance = self._predict(points, target)
+        noise = model.posterior_.noise_variance * model.target_scale_[target] ** 2
+        Band(x, mean, np.sqrt(variance + noise)).fill(axes, "95 % of new observations", alpha=0.16)
+        Band(x, mean, np.sqrt(variance)).fill(axes, "95 % band of the function", alpha=0.4)
+        axes.margins(x=0)
+        if rows is not None:
+            rows.draw(axes)
+        axes.plot(x, mean, color=BLUE, linewidth=1.4, label="mean")
+        xlabel = self.names.input(self.columns[along])
+        axes.set(xlabel=xlabel, ylabel=self.names.target(target))
 
-def draw_probabilities(
-    model: Any,
-    names: Names,
-    found: ClassificationDiagnostics | None = None,
-    *,
-    size: tuple[float, float] = WIDE,
-) -> Figure:
-    """Return a figure of the classes' probabilities along a single input, with observed shares."""
-    box = covered_range(model)
-    x = np.linspace(box.lower[0], box.upper[0], _POINTS)
-    probabilities = probabilities_at(model, x[:, None])
-    classes = list(range(len(model.classes_)))
-    shown = classes[1:] if len(classes) == 2 else classes[: len(_CLASS_LOOKS)]
-    figure, axes = new_panel(size)
-    with styled():
-        for i, number in enumerate(shown):
+    def turns(self, target: int) -> int:
+        """Return how often the mean along a single input turns."""
+        box = covered_range(self.model)
+        points = np.linspace(box.lower[0], box.upper[0], _POINTS)[:, None]
+        mean = self.model.posterior_.predict_mean(points)[:, target]
+        return int(np.count_nonzero(np.diff(np.sign(np.diff(mean)))))
+
+    def _predict(self, points: NDArray[np.float64], target: int) -> Any:
+        """Return mean and variance of f at values of the kernel's columns, in units of y."""
+        model = self.model
+        mean, variance = model.posterior_.predict(model._embedded(points))
+        scale, offset = model.target_scale_[target], model.target_offset_[target]
+        return mean[:, target] * scale + offset, variance * scale**2
+
+    # ------------------------------------------------------------------ maps
+
+    def _maps(self, target: int, cuts: Sequence[float]) -> Iterator[Drawing]:
+        """Yield maps of mean and standard deviation, with the same colours at all cuts."""
+        places = list(self._cuts(cuts))
+        every = [self._predict(cells, target) for cells, _ in places]
+        values = np.array([[mean, np.sqrt(variance)] for mean, variance in every])
+        kinds = (("Mean", _MEAN_COLOURS), ("Standard deviation", _SD_COLOURS))
+        for cut, (_, at) in zip(values, places, strict=True):
+            for kind, (title, colours) in enumerate(kinds):
+                limits = float(values[:, kind].min()), float(values[:, kind].max())
+                shown = self._map(cut[kind], title + at, self.names.target(target), colours, limits)
+                about = (
+                    f"Map: {(title + at).lower()} of {self.names.targets[target]}, from "
+                    f"{cut[kind].min():.4g} to {cut[kind].max():.4g}."
+                )
+                yield Drawing(about, shown.draw, _MAP)
+
+    def _map(
+        self,
+        values: NDArray[np.float64],
+        title: str,
+        quantity: str,
+        colours: str,
+        limits: tuple[float, float],
+    ) -> Map:
+        xlabel, ylabel = (self.names.input(column) for column in self.columns[:2])
+        labels = {"title": plain(title), "xlabel": xlabel, "ylabel": ylabel}
+        return Map(values.reshape(_CELLS, _CELLS), self.box, labels, quantity, colours, limits)
+
+    def _cuts(self, cuts: Sequence[float]) -> Iterator[tuple[NDArray[np.float64], str]]:
+        """Yield the cells of a map and where it is, for each cut of a third input."""
+        cells = grid_points(self.box.lower[:2], self.box.upper[:2], (_CELLS, _CELLS))
+        if len(self.columns) == 2:
+            yield cells, ""
+            return
+        low, high = self.box.lower[2], self.box.upper[2]
+        for share in cuts:
+            value = low + share * (high - low)
+            at = f", {self.names.inputs[self.columns[2]]} = {value:.4g}"
+            yield np.column_stack([cells, np.full(len(cells), value)]), at
+
+    # ------------------------------------------------------------------ the fit of a classifier
+
+    def classes(self) -> list[Drawing]:
+        """Return the probabilities of the classes: a curve of each, or maps."""
+        if len(self.columns) == 1:
+            about = f"Probability of the classes over {self.names.inputs[self.columns[0]]}."
+            return [Drawing(about, self._draw_probabilities, WIDE)]
+        labels = [label for label, *_ in latent_functions(self.model)]
+        ((cells, at),) = self._cuts((0.5,))
+        drawn = []
+        maps = self.model._probabilities(cells).T[-len(labels) :]
+        for label, values in zip(labels, maps, strict=True):
+            quantity = f"probability of {label}"
+            shown = self._map(values, f"{label}{at}", quantity, _SD_COLOURS, (0.0, 1.0))
+            drawn.append(
+                Drawing(f"Map of the {quantity}{at}.", partial(shown.draw, contour=0.5), _MAP)
+            )
+        return drawn
+
+    def _draw_probabilities(self, axes: Axes) -> None:
+        """Draw the classes' probabilities along a single input, with observed shares."""
+        box, found = covered_range(self.model), self.found
+        x = np.linspace(box.lower[0], box.upper[0], _POINTS)
+        probabilities = self.model._probabilities(x[:, None])
+        labels = [label for label, *_ in latent_functions(self.model)][: len(_CLASS_LOOKS)]
+        for i, label in enumerate(labels):
             colour, dashes = _CLASS_LOOKS[i]
-            name = plain(model.classes_[number])
-            look: dict[str, Any] = {"color": colour}
-            axes.plot(x, probabilities[:, number], dashes, linewidth=1.6, label=name, **look)
-            if found is not None and len(found.data_x):
-                centres, shares = _coarse_shares(found, i)
-                look |= {"markersize": 3.5, "alpha": 0.6}
-                axes.plot(centres, shares, "o", label=f"share of {name}", **look)
-        xlabel = names.input(int(model.columns_[0]))
+            values = probabilities[:, 1 if len(self.model.classes_) == 2 else i]
+            axes.plot(x, values, dashes, linewidth=1.6, label=plain(label), color=colour)
+            if found is not None:
+                look: dict[str, Any] = {"color": colour, "markersize": 3.5, "alpha": 0.6}
+                shares = _observed_shares(found, i)
+                axes.plot(*shares, "o", label=f"share of {plain(label)}", **look)
+        xlabel = self.names.input(self.columns[0])
         axes.set(xlabel=xlabel, ylabel="probability", ylim=(-0.03, 1.03))
         axes.margins(x=0)
-        _legend_above(figure, axes, columns=2 if size[0] < 6 else 4)
-    return figure
+
+    # ------------------------------------------------------------------ spectra
+
+    def spectrum(self, spectrum: Spectrum, target: int = 0, *, small: bool = False) -> Drawing:
+        """Return the learned spectral density with the data's, `small` if three are in a row."""
+        inputs = self.names.product([self.columns[column] for column in spectrum.columns])
+        label = f"waves across the range of {inputs}"
+        if len(spectrum.columns) == 1:
+            unit = self.names.units.get(inputs) or f"unit of {inputs}"
+            if SINCE in unit:
+                unit = unit.split(SINCE)[0].removesuffix("s")
+            label = f"cycles per {unit}"
+        number = len(spectrum.bands)
+        about = f"Learned spectral density over {label}, with the data's in {number} bands."
+        draw = partial(_draw_spectrum, spectrum, plain(label), target, small)
+        return Drawing(about, draw, _SMALL if small else PANEL)
+
+    # ------------------------------------------------------------------ checks
+
+    def residuals(self, along: Sequence[int], target: int) -> list[Drawing]:
+        """Return the standardised residuals' histogram, then along inputs, then as a map."""
+        found, names, columns = self.found, self.names, self.columns
+        name = names.targets[target]
+        about = f"Histogram of {name}'s standardised residuals beside the standard normal."
+        drawn = [Drawing(about, partial(_draw_residual_counts, found, target))]
+        about = "Mean and standard deviation of the residuals along"
+        for i in along:
+            draw = partial(_draw_residuals_along, found, target, i, names.input(columns[i]))
+            drawn.append(Drawing(f"{about} {names.inputs[columns[i]]}.", draw))
+        if np.sum(found.map_count >= _FEWEST_ROWS) >= _FEWEST_CELLS:
+            first, second = (names.inputs[column] for column in columns[:2])
+            about = f"Map of the mean residual over {first} and {second}, in standard errors."
+            labels = [names.input(column) for column in columns[:2]]
+            drawn.append(Drawing(about, partial(_draw_residual_map, found, target, labels), _MAP))
+        return drawn
+
+    def calibration(self, target: int) -> list[Drawing]:
+        """Return the histogram of predictive probabilities, and the coverage of intervals."""
+        name, found = self.names.targets[target], self.found
+        even = f"Histogram of {name}'s predictive probabilities, which should be even."
+        inside = f"Coverage of {name}'s predictive intervals against their probability."
+        return [
+            Drawing(even, partial(_draw_pit, found, target)),
+            Drawing(inside, partial(_draw_coverage, found, target)),
+        ]
+
+    def reliability(self, number: int) -> Drawing:
+        """Return observed shares against predicted probabilities of a latent function's class."""
+        label = latent_functions(self.model)[number][0]
+        about = f"Reliability: observed share of {label} against its predicted probability."
+        return Drawing(about, partial(_draw_reliability, self.found, number, plain(label)))
 
 
-def _coarse_shares(
-    found: ClassificationDiagnostics, number: int, bins: int = 32
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return centres and shares in wider bins: a share of few rows says little."""
-    count = found.data_count.reshape(bins, -1)
-    weighted = np.nan_to_num(found.data_x).reshape(bins, -1) * count
-    hits = np.nan_to_num(found.data_share[number]).reshape(bins, -1) * count
-    total = count.sum(axis=1)
-    seen = total > 0
-    return weighted.sum(axis=1)[seen] / total[seen], hits.sum(axis=1)[seen] / total[seen]
+def covered_range(model: Any) -> Domain:
+    """Return the box around the rows and the domain asked for, in the kernel's columns."""
+    if hasattr(model, "classes_"):
+        extent = getattr(model, "_extent", None)
+        return model.domain_ if extent is None else extent
+    if model._embedding is None:
+        return model._sketch.extent
+    return Domain.around(model._embedding.degrees(model._sketch.X))
 
 
-def some_rows(x: NDArray, y: NDArray) -> Rows:
-    """Return rows to draw as points, a random choice if there are too many."""
-    if len(x) > _MOST_POINTS:
-        kept = np.random.default_rng(0).choice(len(x), _MOST_POINTS, replace=False)
-        x, y = x[kept], y[kept]
-    return Rows(np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64))
+def grid_points(lower: NDArray, upper: NDArray, counts: Sequence[int]) -> NDArray[np.float64]:
+    """Return the points of an even grid, the first column fastest, (n, d)."""
+    axes = [np.linspace(*edge) for edge in zip(lower, upper, counts, strict=True)]
+    columns = np.meshgrid(*axes[::-1], indexing="ij")[::-1]
+    return np.stack([column.ravel() for column in columns], axis=1)
 
 
-def draw_spectrum(
-    spectrum: Spectrum, xlabel: str, *, target: int = 0, small: bool = False
-) -> Figure:
-    """Return a figure of the learned spectral density with the data's, in bands."""
-    figure, axes = new_panel(_SMALL if small else PANEL)
-    with styled():
-        learned = spectrum.learned[target]
-        axes.plot(spectrum.frequency, learned, color=BLUE, lw=1.4, label="learned")
-        levels = [learned.max()]
-        if len(spectrum.bands):
-            data = spectrum.data[target]
-            reach = [data - spectrum.low[target], spectrum.high[target] - data]
-            look = {"color": VERMILLION, "ms": 3.2, "elinewidth": 0.8}
-            label = "data, 95 % interval"
-            axes.errorbar(spectrum.bands, data, reach, fmt="o", label=label, **look)
-            levels += [spectrum.high[target].max()]
-            floor = min(data.min(), learned.max()) * _DEPTH
-        else:
-            floor = learned.max() * _DEPTH**3
-        noise = float(spectrum.noise[target])
-        if noise > 0:
-            axes.axhline(noise, color=GREY, lw=1.1, ls="--", label="noise")
-            floor = min(floor, noise / 10)
-        lowest = max(floor, float(learned.min()) / 3)
-        axes.set(xscale="log", yscale="log", xlabel=xlabel, ylabel="spectral density")
-        axes.set_ylim(lowest, 3 * max(levels))
-        axes.set_xlim(right=1.3 * float(spectrum.frequency[learned >= lowest].max()))
-        _plain_ticks(axes)
-        if small:
-            # Inside it would hide points.
-            axes.legend(
-                loc="lower left",
-                bbox_to_anchor=(0.0, 1.0),
-                ncols=3,
-                fontsize="small",
-                handlelength=1.2,
-                columnspacing=0.8,
-                borderaxespad=0.2,
-            )
-        else:
-            axes.legend(loc="upper right")
-    return figure
+def _observed_shares(found: ClassificationDiagnostics, number: int) -> NDArray[np.float64]:
+    """Return the mean inputs of wide bins and the shares of a class in them, (2, b)."""
+    count = found.data_count.reshape(_SHARE_BINS, -1)
+    values = np.nan_to_num([found.data_x, found.data_share[number]])
+    sums = np.sum(values.reshape(2, _SHARE_BINS, -1) * count, axis=2)
+    seen = count.any(axis=1)
+    return sums[:, seen] / count.sum(axis=1)[seen]
 
 
-def draw_residual_counts(found: RegressionDiagnostics, target: int = 0) -> Figure:
-    """Return a figure of the standardised residuals' counts beside those of a standard normal."""
-    figure, axes = new_panel()
-    with styled():
-        edges = np.linspace(-RESIDUAL_REACH, RESIDUAL_REACH, RESIDUAL_BINS + 1)
-        counts = found.residual_counts[target]
-        width = edges[1] - edges[0]
-        look = {"align": "edge", "color": BLUE, "alpha": 0.45, "lw": 0}
-        axes.bar(edges[:-1], counts, width, label="rows", **look)
-        z = np.linspace(-RESIDUAL_REACH, RESIDUAL_REACH, 201)
-        normal = counts.sum() * width * np.exp(-(z**2) / 2) / np.sqrt(2 * np.pi)
-        axes.plot(z, normal, color=VERMILLION, lw=1.6, label="as it should be")
-        axes.set(xlabel="residual, in predictive standard deviations", ylabel="rows")
-        axes.margins(x=0)
-        axes.legend(loc="upper right", handlelength=1.2)
-    return figure
-
-
-def draw_residuals_along(
-    found: RegressionDiagnostics, column: int, xlabel: str, target: int = 0
-) -> Figure:
-    """Return a figure of the residuals' mean and standard deviation along one input."""
-    figure, axes = new_panel()
-    with styled():
-        count = found.input_count[column]
-        lower, upper = found.lower[column], found.upper[column]
-        edges = np.linspace(lower, upper, len(count) + 1)
-        seen = count >= FEWEST_ROWS
-        x, error = ((edges[:-1] + edges[1:]) / 2)[seen], BAND_SDS / np.sqrt(count[seen])
-        mean, sd = (own[target, column][seen] for own in (found.input_mean, found.input_sd))
-        axes.axhline(0.0, color=GREY, lw=0.9)
-        axes.axhline(1.0, color=GREY, lw=0.9, ls="--")
-        label = "mean ± 1.96 standard errors (0)"
-        axes.errorbar(x, mean, error, fmt="o", color=BLUE, ms=3.5, elinewidth=0.9, label=label)
-        look = {"color": VERMILLION, "ms": 3.5, "markerfacecolor": "none"}
-        axes.plot(x, sd, "s", label="standard deviation (1)", **look)
-        axes.set(xlabel=xlabel, ylabel="standardised residual")
-        axes.margins(x=0.02)
-        low, high = axes.get_ylim()
-        axes.set_ylim(min(low, -0.6), max(high, 1.4) + 0.25 * (max(high, 1.4) - min(low, -0.6)))
-        axes.legend(loc="upper left", ncols=1, handlelength=1.2, borderaxespad=0.2)
-    return figure
-
-
-def draw_residual_map(
-    found: RegressionDiagnostics, xlabel: str, ylabel: str, target: int = 0
-) -> Figure:
-    """Return a map of the average standardised residual."""
-    figure, axes = new_panel(_MAP)
-    with styled():
-        seen = found.map_count >= FEWEST_ROWS
-        # In standard errors, chance looks the same in every cell.
-        values = np.where(seen, found.map_mean[target] * np.sqrt(found.map_count), np.nan)
-        extent = (found.lower[0], found.upper[0], found.lower[1], found.upper[1])
-        bar = {"extend": "both", "label": "mean residual, in standard errors"}
-        colours = blend(BLUE, "#f2f2f2", VERMILLION)
-        draw_image(figure, axes, values, extent, bar=bar, cmap=colours, vmin=-4, vmax=4)
-        axes.set(xlabel=xlabel, ylabel=ylabel)
-    return figure
-
-
-def draw_pit(found: RegressionDiagnostics, target: int = 0) -> Figure:
-    """Return a figure of the probability integral transform's counts, which should be even."""
-    figure, axes = new_panel()
-    with styled():
-        counts = found.pit[target]
-        total = counts.sum()
-        even = total / PIT_BINS
-        reach = BAND_SDS * np.sqrt(even * (1 - 1 / PIT_BINS))
-        edges = np.linspace(0, 1, PIT_BINS + 1)
-        axes.axhspan(
-            even - reach, even + reach, color=GREY, alpha=0.25, lw=0, label="95 % of chance"
-        )
-        look = {"align": "edge", "color": BLUE, "alpha": 0.5, "edgecolor": BLUE, "lw": 0.8}
-        axes.bar(edges[:-1], counts, 1 / PIT_BINS, label="rows", **look)
-        axes.axhline(even, color=VERMILLION, lw=1.5, label="as it should be")
-        axes.set(xlabel="predictive probability of each row", ylabel="rows", xlim=(0, 1))
-        axes.set_ylim(0, 1.35 * max(float(counts.max()), even + reach))
-        axes.legend(loc="upper center", ncols=3, handlelength=1.2, columnspacing=1.0)
-    return figure
-
-
-def draw_coverage(found: RegressionDiagnostics, target: int = 0) -> Figure:
-    """Return a figure of the intervals' coverage against their probability."""
-    figure, axes = new_panel()
-    with styled():
-        levels = 100 * np.array(LEVELS)
-        axes.plot([40, 100], [40, 100], color=GREY, lw=1.1, label="as it should be")
-        inside, error = (100 * own[target] for own in (found.coverage, found.coverage_error))
-        look = {"fmt": "o", "color": BLUE, "ms": 5, "capsize": 3}
-        label = "rows, ± 1.96 standard errors"
-        axes.errorbar(levels, inside, BAND_SDS * error, label=label, **look)
-        axes.set(xlabel="probability of the interval (%)", ylabel="rows inside (%)")
-        axes.set(xlim=(45, 102), ylim=(min(45.0, float(inside.min()) - 3), 103))
-        axes.legend(loc="upper left")
-    return figure
-
-
-def draw_reliability(
-    found: ClassificationDiagnostics, names: Sequence[Any], shown: int = 0
-) -> Figure:
-    """Return a figure of observed shares against predicted probabilities of one class."""
-    figure, axes = new_panel()
-    with styled():
-        seen = found.counts[shown] > 0
-        predicted, observed = found.predicted[shown][seen], found.observed[shown][seen]
-        error = np.sqrt(predicted * (1 - predicted) / found.counts[shown][seen])
-        axes.plot([0, 1], [0, 1], color=GREY, lw=1.1, label="as it should be")
-        look = {"fmt": "o", "color": BLUE, "ms": 5, "capsize": 3}
-        label = "training rows, ± 1.96 standard errors"
-        axes.errorbar(predicted, observed, BAND_SDS * error, label=label, **look)
-        name = plain(names[shown])
-        axes.set(xlabel=f"predicted probability of {name}", ylabel=f"share of {name}")
-        axes.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.12))
-        axes.legend(loc="upper left")
-    return figure
+def _draw_spectrum(spectrum: Spectrum, xlabel: str, target: int, small: bool, axes: Axes) -> None:
+    learned = spectrum.learned[target]
+    axes.plot(spectrum.frequency, learned, color=BLUE, lw=1.4, label="learned")
+    levels, floor = [learned.max()], learned.max() * _DEPTH**3
+    if len(spectrum.bands):
+        data, high = spectrum.data[target], spectrum.high[target]
+        look = {"fmt": "o", "color": VERMILLION, "ms": 3.2, "elinewidth": 0.8}
+        reach = [data - spectrum.low[target], high - data]
+        axes.errorbar(spectrum.bands, data, reach, label="data, 95 % interval", **look)
+        levels.append(high.max())
+        floor = min(data.min(), learned.max()) * _DEPTH
+    noise = float(spectrum.noise[target])
+    if noise > 0:
+        axes.axhline(noise, color=GREY, lw=1.1, ls="--", label="noise")
+        floor = min(floor, noise / 10)
+    lowest = max(floor, float(learned.min()) / 3)
+    axes.set(xscale="log", yscale="log", xlabel=xlabel, ylabel="spectral density")
+    axes.set_ylim(lowest, 3 * max(levels))
+    axes.set_xlim(right=1.3 * float(spectrum.frequency[learned >= lowest].max()))
+    _plain_ticks(axes)
+    if small:
+        # Inside it would hide points.
+        above: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0), "ncols": 3}
+        above |= {"handlelength": 1.2, "columnspacing": 0.8, "borderaxespad": 0.2}
+        axes.legend(fontsize="small", **above)
+    else:
+        axes.legend(loc="upper right")
 
 
 def _plain_ticks(axes: Axes) -> None:
@@ -539,3 +500,90 @@ def _plain_ticks(axes: Axes) -> None:
         if written or high < 30 * low:
             axis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:g}"))
         axis.set_minor_formatter(ticker.NullFormatter())
+
+
+def _draw_residual_counts(found: RegressionDiagnostics, target: int, axes: Axes) -> None:
+    edges = np.linspace(-RESIDUAL_REACH, RESIDUAL_REACH, RESIDUAL_BINS + 1)
+    counts = found.residual_counts[target]
+    width = edges[1] - edges[0]
+    look = {"align": "edge", "color": BLUE, "alpha": 0.45, "lw": 0}
+    axes.bar(edges[:-1], counts, width, label="rows", **look)
+    z = np.linspace(-RESIDUAL_REACH, RESIDUAL_REACH, 201)
+    normal = counts.sum() * width * np.exp(-(z**2) / 2) / np.sqrt(2 * np.pi)
+    axes.plot(z, normal, color=VERMILLION, lw=1.6, label="as it should be")
+    axes.set(xlabel="residual, in predictive standard deviations", ylabel="rows")
+    axes.margins(x=0)
+    axes.legend(loc="upper right", handlelength=1.2)
+
+
+def _draw_residuals_along(
+    found: RegressionDiagnostics, target: int, column: int, xlabel: str, axes: Axes
+) -> None:
+    """Draw the residuals' mean and standard deviation along one input."""
+    count = found.input_count[column]
+    edges = np.linspace(found.lower[column], found.upper[column], len(count) + 1)
+    seen = count >= _FEWEST_ROWS
+    x, error = ((edges[:-1] + edges[1:]) / 2)[seen], BAND_SDS / np.sqrt(count[seen])
+    mean, sd = (own[target, column][seen] for own in (found.input_mean, found.input_sd))
+    axes.axhline(0.0, color=GREY, lw=0.9)
+    axes.axhline(1.0, color=GREY, lw=0.9, ls="--")
+    label = "mean ± 1.96 standard errors (0)"
+    axes.errorbar(x, mean, error, fmt="o", color=BLUE, ms=3.5, elinewidth=0.9, label=label)
+    look = {"color": VERMILLION, "ms": 3.5, "markerfacecolor": "none"}
+    axes.plot(x, sd, "s", label="standard deviation (1)", **look)
+    axes.set(xlabel=xlabel, ylabel="standardised residual")
+    axes.margins(x=0.02)
+    low, high = min(axes.get_ylim()[0], -0.6), max(axes.get_ylim()[1], 1.4)
+    axes.set_ylim(low, high + 0.25 * (high - low))
+    axes.legend(loc="upper left", ncols=1, handlelength=1.2, borderaxespad=0.2)
+
+
+def _draw_residual_map(
+    found: RegressionDiagnostics, target: int, labels: Sequence[str], axes: Axes
+) -> None:
+    # In standard errors, chance looks the same in every cell.
+    errors = found.map_mean[target] * np.sqrt(found.map_count)
+    values = np.where(found.map_count >= _FEWEST_ROWS, errors, np.nan)
+    extent = (found.lower[0], found.upper[0], found.lower[1], found.upper[1])
+    bar = {"extend": "both", "label": "mean residual, in standard errors"}
+    colours = blend(BLUE, "#f2f2f2", VERMILLION)
+    draw_image(axes, values, extent, bar, cmap=colours, vmin=-4, vmax=4)
+    axes.set(xlabel=labels[0], ylabel=labels[1])
+
+
+def _draw_pit(found: RegressionDiagnostics, target: int, axes: Axes) -> None:
+    """Draw the counts of the probability integral transform, which should be even."""
+    counts = found.pit[target]
+    even = counts.sum() / PIT_BINS
+    reach = BAND_SDS * np.sqrt(even * (1 - 1 / PIT_BINS))
+    chance = {"color": GREY, "alpha": 0.25, "lw": 0, "label": "95 % of chance"}
+    axes.axhspan(even - reach, even + reach, **chance)
+    edges = np.linspace(0, 1, PIT_BINS + 1)
+    look = {"align": "edge", "color": BLUE, "alpha": 0.5, "edgecolor": BLUE, "lw": 0.8}
+    axes.bar(edges[:-1], counts, 1 / PIT_BINS, label="rows", **look)
+    axes.axhline(even, color=VERMILLION, lw=1.5, label="as it should be")
+    axes.set(xlabel="predictive probability of each row", ylabel="rows", xlim=(0, 1))
+    axes.set_ylim(0, 1.35 * max(float(counts.max()), even + reach))
+    axes.legend(loc="upper center", ncols=3, handlelength=1.2, columnspacing=1.0)
+
+
+def _draw_coverage(found: RegressionDiagnostics, target: int, axes: Axes) -> None:
+    axes.plot([40, 100], [40, 100], color=GREY, lw=1.1, label="as it should be")
+    inside, error = (100 * own[target] for own in (found.coverage, found.coverage_error))
+    label = "rows, ± 1.96 standard errors"
+    axes.errorbar(100 * np.array(LEVELS), inside, BAND_SDS * error, label=label, **_POINT)
+    axes.set(xlabel="probability of the interval (%)", ylabel="rows inside (%)")
+    axes.set(xlim=(45, 102), ylim=(min(45.0, float(inside.min()) - 3), 103))
+    axes.legend(loc="upper left")
+
+
+def _draw_reliability(found: ClassificationDiagnostics, number: int, name: str, axes: Axes) -> None:
+    seen = found.counts[number] > 0
+    predicted, observed = found.predicted[number][seen], found.observed[number][seen]
+    error = np.sqrt(predicted * (1 - predicted) / found.counts[number][seen])
+    axes.plot([0, 1], [0, 1], color=GREY, lw=1.1, label="as it should be")
+    label = "training rows, ± 1.96 standard errors"
+    axes.errorbar(predicted, observed, BAND_SDS * error, label=label, **_POINT)
+    axes.set(xlabel=f"predicted probability of {name}", ylabel=f"share of {name}")
+    axes.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.12))
+    axes.legend(loc="upper left")

@@ -1,17 +1,16 @@
 """A fitted model as one HTML page without scripts, fonts or network.
 
-The figures and derived numbers are made here; the words and their layout are in page.html.jinja,
-the looks in page.css.
+The content is gathered here, its drawings in figures.py; the words and their layout are in
+page.html.jinja, the looks in page.css.
 """
 
 from __future__ import annotations
 
 import json
 import shlex
-from abc import ABC, abstractmethod
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Iterable
 from importlib import resources
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -22,32 +21,16 @@ from orthogp.atomic import replacing
 from orthogp.errors import InputError, OrthogpError
 from orthogp.inference import Domain
 from orthogp.inference.posterior import Posterior
-from orthogp.report import figures
-from orthogp.report.components import (
-    Component,
-    draw_components,
-    effect_on_odds,
-    is_additive,
-    renamed,
-)
-from orthogp.report.diagnostic_results import (
+from orthogp.report.diagnostics import (
     LEVELS,
     ClassificationDiagnostics,
     Diagnostics,
     RegressionDiagnostics,
 )
-from orthogp.report.names import (
-    SINCE,
-    Names,
-    covered_range,
-    data_range,
-    describe_domain,
-    names_of,
-    plain,
-)
-from orthogp.report.plots import PANEL, Svg, inline_svg, require_matplotlib
-from orthogp.report.spectrum import Spectrum, latent_spectra, learned_spectra
-from orthogp.report.summary import guarantee
+from orthogp.report.figures import WIDE, Figures, covered_range
+from orthogp.report.plots import PANEL, Drawing, Svg, inline_svg, require_matplotlib
+from orthogp.report.spectrum import latent_spectra, learned_spectra
+from orthogp.report.summary import Names, describe_domain, guarantee, latent_functions
 from orthogp.statistics.lattice import MAX_DIMS
 
 if TYPE_CHECKING:
@@ -56,22 +39,26 @@ if TYPE_CHECKING:
 
 # The name of a model's file unless one is given.
 _MODEL_FILE = "m.orthogp"
-# The most targets and classes, each with figures of its own.
-_MOST_TARGETS, _MOST_CLASSES = 3, 4
+# The most targets that have figures.
+_MOST_TARGETS = 3
+# The most classes that have figures.
+_MOST_CLASSES = 4
 # The most components, or inputs of a model of many, that have a figure.
 _MOST_COMPONENTS = 12
 # The most inputs along which residuals are shown.
 _MOST_INPUTS = 7
-# The most spectra of a regressor, and of a class.
-_MOST_SPECTRA, _MOST_CLASS_SPECTRA = 8, 6
+# The most spectra of a regressor.
+_MOST_SPECTRA = 8
+# The most spectra of a class.
+_MOST_CLASS_SPECTRA = 6
 # The most turns of a mean that is not also shown magnified, at the end of the rows' range.
 _MOST_TURNS = 24
 # The length of the magnified stretch, relative to the rows' range.
 _STRETCH = 0.12
 # Where the third of three inputs is cut, relative to its range.
 _CUTS = (0.25, 0.5, 0.75)
-# The fewest cells with enough rows that make a map of the residuals.
-_FEWEST_CELLS = 30
+# Inches of a curve on a phone.
+_NARROW = (4.6, 3.5)
 # The shortest pass over the rows, in seconds, whose speed is stated.
 _SHORTEST_PASS = 1e-2
 
@@ -133,23 +120,23 @@ def render_report(
         )
     require_matplotlib()
     template = _template()
-    found = _checked_diagnostics(model, diagnostics)
-    names = names_of(model)
     fitted: Any = model
     classifier = hasattr(model, "classes_")
+    figures = Figures(model, _checked_diagnostics(model, diagnostics))
+    names = figures.names
     rows = fitted.num_rows_ if classifier else fitted.statistics_.rows
-    inputs = ", ".join(names.inputs[int(c)] for c in model.columns_)
+    inputs = ", ".join(names.inputs[column] for column in figures.columns)
     targets = ", ".join(names.targets)
-    content = (_ClassFigures if classifier else _RegressorFigures)(model, names, found).content()
+    content = (_class_content if classifier else _regressor_content)(figures)
     return template.render(
         css=_resource("page.css"),
         title=title or f"A Gaussian process for {targets}",
         subtitle=f"{targets} from {inputs}: {type(model).__name__}, {rows:,.0f} rows",
         classifier=classifier,
-        additive=is_additive(model),
+        additive=figures.additive,
         model=model,
         names=names,
-        found=found,
+        found=figures.found,
         domain=describe_domain(model),
         kernel_rows=lambda kernel: _kernel_rows(kernel, names),
         most_targets=_MOST_TARGETS,
@@ -232,278 +219,119 @@ def _speed(model: Any) -> float | None:
     return float(f"{model.statistics_.rows / seconds:.2g}")
 
 
-class _Figures(ABC):
-    """The figures and numbers of a page, for the template."""
+# ---------------------------------------------------------------------- figures
 
-    def __init__(self, model: Any, names: Names, found: Any) -> None:
-        self._model, self._names, self._found = model, names, found
-        self._columns = [int(c) for c in model.columns_]
-        self._count = 0
 
-    @abstractmethod
-    def content(self) -> dict[str, Any]:
-        """Return all that the template shows besides attributes of the model."""
+class _Page:
+    """Drawings as SVG with identifiers that are unique in the page."""
 
-    def _draw(
-        self, description: str, draw: Callable[..., Any], *arguments: Any, **options: Any
-    ) -> Drawings:
-        """Return a figure for all screens."""
-        return [self._svg(description, "plot", partial(draw, *arguments, **options))]
+    def __init__(self) -> None:
+        self._numbers = count(1)
 
-    def _draw_twice(
-        self,
-        description: str,
-        draw: Callable[..., Any],
-        *arguments: Any,
-        height: float = figures.WIDE[1],
-        **options: Any,
-    ) -> Drawings:
-        """Return a figure for wide screens and for phones."""
-        sizes = {"wide": (figures.WIDE[0], height), "narrow": figures.NARROW}
-        return [
-            self._svg(description, look, partial(draw, *arguments, size=size, **options))
-            for look, size in sizes.items()
-        ]
+    def all(self, drawings: Iterable[Drawing]) -> list[Drawings]:
+        """Return figures, each for all screens, wide ones also for phones."""
+        return [self.one(drawing) for drawing in drawings]
 
-    def _svg(self, description: str, look: str, draw: Callable[[], Any]) -> Svg:
-        # Identifiers must be unique in the page.
-        self._count += 1
-        return inline_svg(draw, f"figure{self._count}", description, look=look)
+    def one(self, drawing: Drawing) -> Drawings:
+        """Return a figure."""
+        if drawing.size[0] != WIDE[0]:
+            return [self._svg(drawing, "plot")]
+        return [self._svg(drawing, "wide"), self._svg(drawing._replace(size=_NARROW), "narrow")]
 
-    def _effects(
-        self, components: list[Component], about: str, effect: str, target: int = 0
-    ) -> list[Drawings]:
-        """Return the components of a target or of log odds, the largest share first."""
+    def _svg(self, drawing: Drawing, look: str) -> Svg:
+        return inline_svg(drawing, f"figure{next(self._numbers)}", look=look)
 
-        def share(component: Component) -> float:
-            return float(np.ravel(component.share)[target])
 
-        inputs, options = self._names.inputs, {"target": target, "ylabel": effect}
-        every = sorted(renamed(components, self._names), key=share, reverse=True)
-        return [
-            self._draw(
-                f"Effect of {each.name} on {about}, {100 * share(each):.2g} % of the variance.",
-                draw_components,
-                [each],
-                inputs,
-                **options,
+def _regressor_content(figures: Figures) -> dict[str, Any]:
+    """Return all that the template shows of a regressor besides its attributes."""
+    model, posterior, page = figures.model, figures.model.posterior_, _Page()
+    scale = np.asarray(model.target_scale_)
+    targets = range(min(len(scale), _MOST_TARGETS))
+    heading = [figures.names.targets[t] if len(scale) > 1 else "" for t in targets]
+    order = _by_share(figures)
+    spectra = learned_spectra(model, figures.box)
+    spectra.sort(key=lambda own: order.index(tuple(own.columns)) if order else 0)
+    shown = [(own, t) for own in spectra[:_MOST_SPECTRA] for t in targets]
+    # The inputs of the largest components first.
+    inputs = [column for columns in order for column in columns]
+    along = list(dict.fromkeys([*inputs, *range(len(figures.columns))]))[:_MOST_INPUTS]
+    checked = targets if figures.found is not None else ()
+    approximate = model.features_ is not None
+    small = len(shown) > 2
+    return {
+        "mean": model._sketch.mean.kind,
+        "one_scale": bool(np.all(scale == scale[0])),
+        "guarantee": guarantee(model),
+        "left_out": posterior.residual / posterior.prior_variance if approximate else None,
+        "num_components": len(order),
+        "remainder": np.ravel(model.residual_share_) if figures.additive else None,
+        "fit": [Group(heading[t], page.all(_fit(figures, t))) for t in targets],
+        "spectra": [page.one(figures.spectrum(own, t, small=small)) for own, t in shown],
+        "spectrum_captions": [heading[t] for _, t in shown],
+        "spectra_shown": _MOST_SPECTRA,
+        "spectra_in_all": len(spectra),
+        "along": len(along),
+        "residuals": [Group(heading[t], page.all(figures.residuals(along, t))) for t in checked],
+        "calibration": [Group(heading[t], page.all(figures.calibration(t))) for t in checked],
+        "levels": LEVELS,
+    }
+
+
+def _fit(figures: Figures, target: int) -> list[Drawing]:
+    """Return what was learned about a target; the end of a curve that turns often is magnified."""
+    if figures.additive:
+        return figures.effects(target=target, most=_MOST_COMPONENTS)
+    drawings = figures.fit(target, cuts=_CUTS)
+    if len(figures.columns) > MAX_DIMS:
+        return [drawing._replace(size=PANEL) for drawing in drawings[:_MOST_COMPONENTS]]
+    if len(figures.columns) == 1 and figures.turns(target) > _MOST_TURNS:
+        upper, covered = figures.box.upper, covered_range(figures.model)
+        length = _STRETCH * (upper - figures.box.lower)
+        stretch = Domain(upper - length, np.minimum(upper + length / 3, covered.upper))
+        drawings.append(figures.curve(target, stretch=stretch))
+    return drawings
+
+
+def _by_share(figures: Figures) -> list[tuple[int, ...]]:
+    """Return the columns of an additive model's components, those of the largest share first.
+
+    They are counted among those that the kernel acts on; of other models there are none.
+    """
+    if not figures.additive:
+        return []
+    shares = [float(np.mean(component.share)) for component in figures.model.components()]
+    columns = [tuple(own) for own in figures.model.posterior_.features.columns]
+    return [columns[i] for i in np.argsort(shares)[::-1]]
+
+
+def _class_content(figures: Figures) -> dict[str, Any]:
+    """Return all that the template shows of a classifier besides its attributes."""
+    latent, page = latent_functions(figures.model), _Page()
+    posteriors = [posterior for _, _, posterior, _ in latent]
+    shown = [label for label, *_ in latent[:_MOST_CLASSES]]
+    if figures.additive:
+        fit = [
+            Group(
+                str(label) if len(latent) > 1 else "",
+                page.all(figures.effects(label, most=_MOST_COMPONENTS)),
             )
-            for each in every[:_MOST_COMPONENTS]
+            for label in shown
         ]
-
-    def _spectrum(self, spectrum: Spectrum, target: int = 0, *, small: bool = False) -> Drawings:
-        """Return the figure of one spectrum, `small` if there are three in a row."""
-        inputs = self._names.product([self._columns[c] for c in spectrum.columns])
-        if len(spectrum.columns) == 1:
-            unit = self._names.units.get(inputs) or f"unit of {inputs}"
-            if SINCE in unit:
-                unit = unit.split(SINCE)[0].removesuffix("s")
-            label = f"cycles per {unit}"
-        else:
-            label = f"waves across the range of {inputs}"
-        number = len(spectrum.bands)
-        about = f"Learned spectral density over {label}, with the data's in {number} bands."
-        options = {"target": target, "small": small}
-        return self._draw(about, figures.draw_spectrum, spectrum, plain(label), **options)
-
-
-class _RegressorFigures(_Figures):
-    """The figures and numbers of the page about a regressor."""
-
-    def content(self) -> dict[str, Any]:
-        """Return all that the template shows besides attributes of the model."""
-        model, posterior = self._model, self._model.posterior_
-        number, scale = len(model.target_scale_), np.asarray(model.target_scale_)
-        targets = range(min(number, _MOST_TARGETS))
-        heading = [self._names.targets[t] if number > 1 else "" for t in targets]
-        spectra = self._spectra()
-        shown = [(each, t) for each in spectra[:_MOST_SPECTRA] for t in targets]
-        along = self._inputs_by_share()[:_MOST_INPUTS]
-        checked = targets if self._found is not None else ()
-        approximate, additive = model.features_ is not None, is_additive(model)
-        return {
-            "mean": model._sketch.mean.kind,
-            "one_scale": bool(np.all(scale == scale[0])),
-            "guarantee": guarantee(model),
-            "left_out": posterior.residual / posterior.prior_variance if approximate else None,
-            "num_components": len(posterior.kernels) if additive else 0,
-            "remainder": np.ravel(model.residual_share_) if additive else None,
-            "fit": [Group(heading[t], self._fit(t)) for t in targets],
-            "spectra": [self._spectrum(each, t, small=len(shown) > 2) for each, t in shown],
-            "spectrum_captions": [heading[t] for _, t in shown],
-            "spectra_shown": _MOST_SPECTRA,
-            "spectra_in_all": len(spectra),
-            "along": len(along),
-            "residuals": [Group(heading[t], self._residuals(along, t)) for t in checked],
-            "calibration": [Group(heading[t], self._calibration(t)) for t in checked],
-            "levels": LEVELS,
-        }
-
-    def _fit(self, target: int) -> list[Drawings]:
-        """Return what was learned about a target: components, a curve, maps, or lines."""
-        model, names = self._model, self._names
-        name = names.targets[target]
-        if is_additive(model):
-            effect = f"effect on {names.target(target)}"
-            return self._effects(model.components(), name, effect, target)
-        if len(self._columns) == 1:
-            return self._curve(target)
-        box = data_range(model, self._found)
-        if len(self._columns) <= MAX_DIMS:
-            return self._maps(box, target)
-        about = f"Posterior mean and 95 % bands of {name} along"
-        options = {"target": target, "size": PANEL, "stretch": box}
-        return [
-            self._draw(
-                f"{about} {names.inputs[c]}.", figures.draw_curve, model, names, along=i, **options
-            )
-            for i, c in enumerate(self._columns[:_MOST_COMPONENTS])
-        ]
-
-    def _curve(self, target: int) -> list[Drawings]:
-        """Return the curve of a target, and its end magnified if it turns often."""
-        model, names = self._model, self._names
-        curve = (figures.draw_curve, model, names, figures.Rows.binned(self._found, target))
-        about = f"{names.targets[target]} over {names.inputs[self._columns[0]]}"
-        whole = f"Posterior mean and 95 % bands of {about}."
-        drawn = [self._draw_twice(whole, *curve, target=target)]
-        if figures.wiggles(model, target) > _MOST_TURNS:
-            box, covered = data_range(model, self._found), covered_range(model)
-            length = _STRETCH * (box.upper - box.lower)
-            stretch = Domain(box.upper - length, np.minimum(box.upper + length / 3, covered.upper))
-            about = f"The end of the range, magnified: {about}."
-            options = {"height": 3.4, "target": target, "stretch": stretch}
-            drawn.append(self._draw_twice(about, *curve, **options))
-        return drawn
-
-    def _maps(self, box: Domain, target: int) -> list[Drawings]:
-        """Return maps of mean and standard deviation; of three inputs, at three of the last."""
-        names, columns = self._names, self._columns
-        at: list[Any] = [None]
-        if len(columns) > 2:
-            at = [box.lower[2] + share * (box.upper[2] - box.lower[2]) for share in _CUTS]
-        cuts = [figures.field_maps(self._model, box, target=target, third=value) for value in at]
-        kinds = (("Mean", figures.MEAN_COLOURS), ("Standard deviation", figures.SD_COLOURS))
-        drawn = []
-        for cut, value in zip(cuts, at, strict=True):
-            where = "" if value is None else f", {names.inputs[columns[2]]} = {value:.4g}"
-            for kind, (title, colours) in enumerate(kinds):
-                values = cut[kind].values
-                every = [each[kind].values for each in cuts]
-                about = (
-                    f"Map: {(title + where).lower()} of {names.targets[target]}, from "
-                    f"{values.min():.4g} to {values.max():.4g}."
-                )
-                options = {
-                    "titles": [title + where],
-                    "bars": [names.target(target)],
-                    "colours": [colours],
-                    "limits": (np.min(every), np.max(every)),
-                }
-                arguments = ([cut[kind]], names, columns)
-                drawn.append(self._draw(about, figures.draw_maps, *arguments, **options))
-        return drawn
-
-    def _by_share(self) -> list[tuple[int, ...]]:
-        """Return the columns of an additive model's components, those of the largest share first.
-
-        They are counted among those that the kernel acts on; of other models there are none.
-        """
-        if not is_additive(self._model):
-            return []
-        shares = [float(np.mean(component.share)) for component in self._model.components()]
-        columns = [tuple(each) for each in self._model.posterior_.features.columns]
-        return [columns[i] for i in np.argsort(shares)[::-1]]
-
-    def _inputs_by_share(self) -> list[int]:
-        """Return the positions of all inputs, those of the largest components first."""
-        first = [column for component in self._by_share() for column in component]
-        return list(dict.fromkeys([*first, *range(len(self._columns))]))
-
-    def _spectra(self) -> list[Spectrum]:
-        order, box = self._by_share(), data_range(self._model, self._found)
-        spectra = learned_spectra(self._model, box.lower, box.upper)
-        return sorted(spectra, key=lambda each: order.index(tuple(each.columns)) if order else 0)
-
-    def _residuals(self, along: list[int], target: int) -> list[Drawings]:
-        """Return the standardised residuals' histogram, then along the inputs, then as a map."""
-        found, names, columns = self._found, self._names, self._columns
-        name = names.targets[target]
-        about = f"Histogram of {name}'s standardised residuals beside the standard normal."
-        drawn = [self._draw(about, figures.draw_residual_counts, found, target)]
-        about = "Mean and standard deviation of the residuals along"
-        for i in along:
-            along_input = (figures.draw_residuals_along, found, i, names.input(columns[i]), target)
-            drawn.append(self._draw(f"{about} {names.inputs[columns[i]]}.", *along_input))
-        if np.sum(found.map_count >= figures.FEWEST_ROWS) >= _FEWEST_CELLS:
-            first, second = (names.inputs[c] for c in columns[:2])
-            about = f"Map of the mean residual over {first} and {second}, in standard errors."
-            labels = (names.input(columns[0]), names.input(columns[1]))
-            drawn.append(self._draw(about, figures.draw_residual_map, found, *labels, target))
-        return drawn
-
-    def _calibration(self, target: int) -> list[Drawings]:
-        """Return the histogram of predictive probabilities, and the coverage of intervals."""
-        name = self._names.targets[target]
-        even = f"Histogram of {name}'s predictive probabilities, which should be even."
-        inside = f"Coverage of {name}'s predictive intervals against their probability."
-        return [
-            self._draw(even, figures.draw_pit, self._found, target),
-            self._draw(inside, figures.draw_coverage, self._found, target),
-        ]
-
-
-class _ClassFigures(_Figures):
-    """The figures and numbers of the page about a classifier."""
-
-    def content(self) -> dict[str, Any]:
-        """Return all that the template shows besides attributes of the model."""
-        model = self._model
-        several = isinstance(model.posterior_, tuple)
-        latent = list(model.classes_ if several else model.classes_[1:])
-        fields = (model.kernel_, model.posterior_, model.status_)
-        fields = fields if several else [(field,) for field in fields]
-        posteriors: Any = fields[1]
-        box = model._extent if is_additive(model) else data_range(model, self._found)
-        fit = self._class_fit(latent, box)
-        spectra = [
-            self._spectrum(spectrum)
-            for posterior in posteriors[:_MOST_CLASSES]
-            if isinstance(posterior, Posterior)
-            for spectrum in latent_spectra(posterior, box.lower, box.upper)[:_MOST_CLASS_SPECTRA]
-        ]
-        about = "Reliability: observed share of {} against its predicted probability."
-        reliable = (figures.draw_reliability, self._found, latent)
-        shown = range(min(len(latent), _MOST_CLASSES) if self._found is not None else 0)
-        return {
-            "each": [(str(label), *each) for label, *each in zip(latent, *fields, strict=True)],
-            "num_features": max(each.features.num_features for each in posteriors),
-            "left_out": max(each.residual / each.prior_variance for each in posteriors),
-            "num_components": len(posteriors[0].kernels) if is_additive(model) else 0,
-            "fit": fit,
-            "spectra": spectra,
-            "reliability": [self._draw(about.format(latent[i]), *reliable, i) for i in shown],
-        }
-
-    def _class_fit(self, latent: list[Any], box: Domain) -> list[Group]:
-        """Return what was learned about the classes: components, curves, or maps."""
-        model, names, columns = self._model, self._names, self._columns
-        if is_additive(model):
-            groups = []
-            for label in latent[:_MOST_CLASSES]:
-                odds = f"the log odds of {label}", effect_on_odds(label)
-                effects = self._effects(model.components(label), *odds)
-                groups.append(Group(str(label) if len(latent) > 1 else "", effects))
-            return groups
-        if len(columns) == 1:
-            about = f"Probability of the classes over {names.inputs[columns[0]]}."
-            curves = (figures.draw_probabilities, model, names, self._found)
-            return [Group("", [self._draw_twice(about, *curves)])]
-        third = None if len(columns) == 2 else float(box.lower[2] + box.upper[2]) / 2
-        at = "" if third is None else f", {names.inputs[columns[2]]} = {third:.4g}"
-        maps = figures.probability_maps(model, box, third)[-len(latent) :]
-        drawn = []
-        for label, each in list(zip(latent, maps, strict=True))[:_MOST_CLASSES]:
-            one = (figures.draw_probability_maps, [each], names, columns, [label], at)
-            drawn.append(self._draw(f"Map of the probability of {label}{at}.", *one))
-        return [Group("", drawn)]
+    else:
+        fit = [Group("", page.all(figures.classes()[:_MOST_CLASSES]))]
+    spectra = [
+        page.one(figures.spectrum(spectrum))
+        for posterior in posteriors[:_MOST_CLASSES]
+        if isinstance(posterior, Posterior)
+        for spectrum in latent_spectra(posterior, figures.box)[:_MOST_CLASS_SPECTRA]
+    ]
+    checked = range(len(shown)) if figures.found is not None else ()
+    return {
+        "each": [(str(label), *parts) for label, *parts in latent],
+        "num_features": max(own.features.num_features for own in posteriors),
+        "left_out": max(own.residual / own.prior_variance for own in posteriors),
+        "num_components": len(posteriors[0].kernels) if figures.additive else 0,
+        "fit": fit,
+        "spectra": spectra,
+        "reliability": [page.one(figures.reliability(i)) for i in checked],
+    }

@@ -29,6 +29,7 @@ from orthogp.inference.posterior import Posterior
 from orthogp.kernels.sphere import is_on_sphere
 from orthogp.learning.kept_rows import KeptRows
 from orthogp.learning.sketches import Sketch
+from orthogp.rows import Domain
 from orthogp.statistics import FourierStatistics
 from orthogp.statistics.lattice import MAX_DIMS
 
@@ -99,60 +100,45 @@ class _Modes(NamedTuple):
         return 4 / self.draws if self.draws else 0.0
 
 
-def learned_spectra(
-    model: Any, lower: NDArray[np.float64], upper: NDArray[np.float64]
-) -> list[Spectrum]:
+def learned_spectra(model: Any, box: Domain) -> list[Spectrum]:
     """Return the spectra of a regressor, one for each component if it is additive.
 
-    None of a kernel on the sphere, where waves along columns have no meaning.
-
-    Parameters
-    ----------
-    lower, upper : (d,)
-        The range of the inputs that the kernel acts on.
+    There are none of a kernel on the sphere, where waves along columns have no meaning. The box is
+    the range of the inputs that the kernel acts on.
     """
     if is_on_sphere(model.kernel_):
         return []
-    width = np.where(upper > lower, upper - lower, 1.0)
     posterior, sketch = model.posterior_, model._sketch
-    if isinstance(sketch, KeptRows) and len(width) <= MAX_DIMS:
+    if isinstance(sketch, KeptRows) and len(box.width) <= MAX_DIMS:
         sketch = sketch.sums()
     statistics = sketch.statistics
-    noise, rows = posterior.noise_variance, statistics.count
-    scale = np.asarray(model.target_scale_) ** 2
+    noise, scale = posterior.noise_variance / statistics.count, np.square(model.target_scale_)
     if isinstance(posterior, Posterior):
-        return _component_spectra(posterior, width, noise / rows, scale)
+        return _component_spectra(posterior, box, noise, scale)
     if isinstance(posterior, IterativePosterior):
         modes = _iterative_modes(posterior)
     elif isinstance(statistics, FourierStatistics):
-        (modes,) = _lattice_modes(_stand_in(model, sketch, width))
+        (modes,) = _lattice_modes(_stand_in(model, sketch, box.width))
     else:
         return []
-    return [_spectrum(modes, tuple(range(len(width))), width, noise / rows, scale)]
+    return [_spectrum(modes, tuple(range(len(box.width))), box.width, noise, scale)]
 
 
-def latent_spectra(
-    posterior: Posterior, lower: NDArray[np.float64], upper: NDArray[np.float64]
-) -> list[Spectrum]:
+def latent_spectra(posterior: Posterior, box: Domain) -> list[Spectrum]:
     """Return the spectra of a classifier's latent function, one for each component.
 
     Labels have no noise to show.
     """
-    width = np.where(upper > lower, upper - lower, 1.0)
-    return _component_spectra(posterior, width, 0.0, np.ones(1))
+    return _component_spectra(posterior, box, 0.0, np.ones(1))
 
 
 def _component_spectra(
-    posterior: Posterior,
-    width: NDArray[np.float64],
-    noise: float,
-    scale: NDArray[np.float64],
+    posterior: Posterior, box: Domain, noise: float, scale: NDArray[np.float64]
 ) -> list[Spectrum]:
+    every = zip(_lattice_modes(posterior), posterior.features.columns, strict=True)
     return [
-        _spectrum(modes, columns, width[list(columns)], noise, scale)
-        for modes, columns in zip(
-            _lattice_modes(posterior), posterior.features.columns, strict=True
-        )
+        _spectrum(modes, columns, box.width[list(columns)], noise, scale)
+        for modes, columns in every
         if len(modes.omegas)
     ]
 
@@ -160,29 +146,25 @@ def _component_spectra(
 def _lattice_modes(posterior: Posterior) -> list[_Modes]:
     """Return the modes of each component."""
     features = posterior.features
-    known = np.eye(len(posterior.chol)) - _inverse(posterior.chol)
+    factor = whiten(posterior.chol, np.eye(len(posterior.chol)))
+    known = np.eye(len(factor)) - factor.T @ factor
     result = []
     for part, own, kernel in zip(
         features.parts, features.slices, features.kernels(posterior.kernel), strict=True
     ):
-        cosines, sines = np.split(np.arange(own.start, own.stop), 2)
-        densities = part.masses(kernel)[1:] / np.prod(part.lattice.spacing)
-        result.append(_pairs(part.omegas[1:], densities, posterior.mean, known, (cosines, sines)))
+        # The first half of a component's features are cosines, the second half sines.
+        omegas, shape = part.omegas[1:], (2, len(part.omegas) - 1)
+        power = np.sum(posterior.mean[own].reshape(*shape, posterior.mean.shape[1]) ** 2, axis=0).T
+        result.append(
+            _Modes(
+                omegas,
+                part.masses(kernel)[1:] / np.prod(part.lattice.spacing),
+                power,
+                np.diag(known)[own].reshape(shape).sum(axis=0),
+                known[own, own].reshape(*shape, *shape),
+            )
+        )
     return result
-
-
-def _pairs(
-    omegas: NDArray[np.float64],
-    densities: NDArray[np.float64],
-    mean: NDArray[np.float64],
-    known: NDArray[np.float64],
-    pairs: tuple[NDArray[np.int64], NDArray[np.int64]],
-) -> _Modes:
-    power = sum(mean[own] ** 2 for own in pairs)
-    diagonal = sum(np.diag(known)[own] for own in pairs)
-    both = np.concatenate(pairs)
-    excess = known[np.ix_(both, both)].reshape(2, len(omegas), 2, len(omegas))
-    return _Modes(omegas, densities, np.asarray(power).T, np.asarray(diagonal), excess)
 
 
 def _iterative_modes(posterior: IterativePosterior) -> _Modes:
@@ -205,19 +187,12 @@ def _stand_in(model: Any, sketch: Sketch, width: NDArray[np.float64]) -> Posteri
     """Return a posterior of lattice features with the hyperparameters that others have learned."""
     statistics = sketch.statistics
     factor = np.maximum(statistics.lattice.period / (_STAND_IN_PERIOD * width), 1).astype(int)
-    own = statistics.standardised(
-        model.target_offset_ - sketch.shift, model.target_scale_
-    ).decimate(factor)
-    posterior = model.posterior_
-    kernel, mean = posterior.kernel, sketch.mean
-    features = Lattice.select(kernel, own.lattice, _STAND_IN, mean)
-    moments = moments_from_statistics(features, kernel, own)
+    offset, posterior = model.target_offset_ - sketch.shift, model.posterior_
+    statistics = statistics.standardised(offset, model.target_scale_).decimate(factor)
+    kernel = posterior.kernel
+    features = Lattice.select(kernel, statistics.lattice, _STAND_IN, sketch.mean)
+    moments = moments_from_statistics(features, kernel, statistics)
     return Posterior(features, kernel, posterior.noise_variance, moments, model.domain_)
-
-
-def _inverse(chol: NDArray[np.float64]) -> NDArray[np.float64]:
-    factor = whiten(chol, np.eye(len(chol)))
-    return factor.T @ factor
 
 
 def _spectrum(
@@ -232,36 +207,32 @@ def _spectrum(
     one = len(width) == 1
     unit = 2 * np.pi if one else float(np.prod(2 * np.pi / width))
     cycles = 1 / width[0] if one else 1.0
-    bands = _bands(radius, modes)
     densities = modes.densities * unit
-    rows = []
-    for band in bands:
+    middles, rows = [], []
+    for band in _bands(radius, modes):
         known = modes.known[band]
         total = float(known.sum())
         # Entries known by draws scatter: there the modes of a band count alike.
         known = np.maximum(known, 0.0) if not modes.draws else np.full(len(band), total / len(band))
         ratio = modes.power[:, band].sum(axis=1) / total
-        middle = np.exp(known @ np.log(radius[band]) / total)
         density = np.exp(known @ np.log(np.maximum(densities[band], 1e-300)) / total)
         freedom = total
         if modes.excess is not None:
             freedom = total**2 / np.sum(modes.excess[:, band][:, :, :, band] ** 2)
-        half = freedom / 2
-        limits = half / gammaincinv(half, [[1 - _TAIL], [_TAIL]]) * ratio
-        rows.append((middle * cycles, density * ratio, density * limits[0], density * limits[1]))
-    middle, data, low, high = (
-        np.array(part) for part in (zip(*rows, strict=True) if rows else [[]] * 4)
-    )
+        limits = freedom / 2 / gammaincinv(freedom / 2, [[1 - _TAIL], [_TAIL]])
+        middles.append(np.exp(known @ np.log(radius[band]) / total))
+        rows.append(density * ratio * np.vstack([[[1.0]], limits]))
     frequency, learned = _line(radius, densities, one=one)
-    shape = (len(rows), len(scale))
+    # (3, p, b): the data's density and the ends of its interval.
+    data, low, high = np.reshape(rows, (-1, 3, len(scale))).transpose(1, 2, 0) * scale[:, None]
     return Spectrum(
         columns=columns,
         frequency=frequency * cycles,
         learned=learned * scale[:, None],
-        bands=middle,
-        data=np.reshape(data, shape).T * scale[:, None],
-        low=np.reshape(low, shape).T * scale[:, None],
-        high=np.reshape(high, shape).T * scale[:, None],
+        bands=np.array(middles) * cycles,
+        data=data,
+        low=low,
+        high=high,
         noise=noise * scale * float(width[0] if one else 1.0),
     )
 

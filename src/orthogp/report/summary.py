@@ -1,118 +1,243 @@
-"""A fitted model in words."""
+"""A fitted model in words: names of its columns, its summary as text and as a table."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from html import escape
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from orthogp.features import resolve_features
+from orthogp.files.columns import TimeScale
 from orthogp.kernels import Categorical, Cyclic, Kernel, Product
 from orthogp.kernels.base import EARTH_RADIUS
 from orthogp.kernels.sphere import Sphere
 from orthogp.kernels.terms import ADDITIVE_PREFIX
 from orthogp.neighbours.posterior import NeighbourPosterior
-from orthogp.rows import show
 
 if TYPE_CHECKING:
     from orthogp.classifier import GPClassifier
     from orthogp.regressor import GPRegressor
     from orthogp.report.components import Component
 
+#: Between the unit and the origin of an input that is a time.
+SINCE = " since "
 # The distance of the bounds on log p(y), in nats per row, from which on they are not printed.
 _WIDE = 1.0
 # The sum of all shares of the variance above which the summary says that components cancel.
 _CANCELLING = 1.2
 
+_ENGINES = {
+    "exact": "exact: all rows, no approximation",
+    "dense": "dense lattice",
+    "iterative": "iterative lattice",
+    "additive": "additive: a lattice for each term",
+    "features": "features of a family",
+}
 
-def summarise(model: GPRegressor) -> str:
-    """Return kernel, noise, features, bounds, guarantee and timings as text."""
-    certificate = model.certificate_
-    statistics = model.statistics_
-    columns = f"{model.n_features_in_} input column{'s' if model.n_features_in_ > 1 else ''}"
+_TABLE = "border-collapse: collapse; font-variant-numeric: tabular-nums; margin: 0 0 .5em"
+_HEAD = "font-weight: 600; padding: .15em 1.2em .15em 0; text-align: left; vertical-align: top"
+_CELL = "padding: .15em 0; text-align: left; white-space: pre-wrap"
+
+# A label, empty where the line before goes on, and a text.
+_Line = tuple[str, str]
+
+
+# ---------------------------------------------------------------------- names
+
+
+class Names(NamedTuple):
+    """Names of all columns of X and of the targets, and units by name.
+
+    They come from `model.about_`, from a data frame's columns, or are x and y.
+    """
+
+    inputs: tuple[str, ...]
+    targets: tuple[str, ...]
+    units: dict[str, str]
+    source: str
+
+    def input(self, column: int) -> str:
+        """Return an input's name with its unit, to stand along an axis of a figure."""
+        return self._with_unit(self.inputs[column])
+
+    def target(self, number: int = 0) -> str:
+        """Return a target's name with its unit, to stand along an axis of a figure."""
+        return self._with_unit(self.targets[number])
+
+    def unit(self, name: str) -> str:
+        """Return a unit after a space, or nothing."""
+        return f" {self.units[name]}" if self.units.get(name) else ""
+
+    def product(self, columns: Sequence[int]) -> str:
+        """Return the names of some inputs, joined."""
+        return " × ".join(self.inputs[c] for c in columns)
+
+    def _with_unit(self, name: str) -> str:
+        unit = self.units.get(name, name)
+        return plain(name if unit == name else f"{name} ({unit})")
+
+
+def plain(text: Any) -> str:
+    """Return text with its dollar signs escaped: figures take a pair of them for mathematics."""
+    return re.sub(r"(?<!\\)\$", r"\\$", str(text))
+
+
+def names_of(model: Any) -> Names:
+    """Return the names of a fitted model's inputs and targets."""
+    about = getattr(model, "about_", None) or {}
+    number = int(model.n_features_in_)
+    inputs = about.get("inputs")
+    if inputs is None:
+        inputs = getattr(model, "feature_names_in_", None)
+    if inputs is None or len(inputs) != number:
+        inputs = ["x"] if number == 1 else [f"x{i}" for i in range(number)]
+    targets = about.get("targets", about.get("target", "y"))
+    targets = [targets] if isinstance(targets, str) else [str(name) for name in targets]
+    count = len(getattr(model, "target_scale_", [1.0]))
+    if len(targets) != count:
+        targets = targets[:1] if count == 1 else [f"{targets[0]}{i}" for i in range(count)]
+    units = {str(name): str(unit) for name, unit in (about.get("units") or {}).items() if unit}
+    for name, scale in zip(inputs, about.get("times") or (), strict=False):
+        if scale:
+            units.setdefault(str(name), f"{scale['unit']}{SINCE}{scale['origin']}")
+    return Names(tuple(map(str, inputs)), tuple(targets), units, str(about.get("source") or ""))
+
+
+def column_names(model: Any) -> list[str]:
+    """Return the names of the columns of X, from a data frame or a file, or by their numbers."""
+    names = getattr(model, "feature_names_in_", None)
+    if names is None:
+        names = (getattr(model, "about_", None) or {}).get("inputs")
+    if names is not None and len(names) == model.n_features_in_:
+        return [str(name) for name in names]
+    return [f"column {i}" for i in range(model.n_features_in_)]
+
+
+def describe_domain(model: Any) -> str:
+    """Return the box in which predictions hold as text, in dates where inputs are times."""
+    times = (getattr(model, "about_", None) or {}).get("times") or [None] * model.n_features_in_
+    intervals = []
+    for column, *edges in zip(model.columns_, *model.domain_, strict=True):
+        scale = TimeScale.from_json(times[int(column)])
+        if scale is None:
+            ends = [f"{edge:.6g}" for edge in edges]
+        else:
+            # To the second where days are too coarse.
+            precision: Any = "D" if scale.unit == "days" else "s"
+            dates = scale.datetimes(np.array(edges, dtype=np.float64))
+            ends = np.datetime_as_string(dates, unit=precision, casting="unsafe")
+        intervals.append(f"[{', '.join(ends)}]")
+    return " × ".join(intervals)
+
+
+# ---------------------------------------------------------------------- summaries
+
+
+def summarise(model: GPRegressor | GPClassifier) -> str:
+    """Return what a fitted model has learned, its bounds and timings as text."""
+    (name, size), *lines = _lines(model)
+    return "\n".join([f"{name}: {size}", *(f"  {label:<12} {text}" for label, text in lines)])
+
+
+def learned_table(model: Any) -> str:
+    """Return the summary of a fitted model as a table in HTML; nothing if it is not fitted."""
+    if not hasattr(model, "posterior_"):
+        return ""
+    body = "".join(
+        f'<tr><th scope="row" style="{_HEAD}">{escape(label)}</th>'
+        f'<td style="{_CELL}">{escape(text)}</td></tr>'
+        for label, text in _lines(model)
+    )
+    return f'<table style="{_TABLE}">{body}</table>'
+
+
+def with_table(model: Any, bundle: dict[str, str]) -> dict[str, str]:
+    """Return what a notebook is given to show, with the learned model above its HTML."""
+    if "text/html" in bundle:
+        bundle["text/html"] = learned_table(model) + bundle["text/html"]
+    return bundle
+
+
+def _lines(model: Any) -> list[_Line]:
+    return _classifier_lines(model) if hasattr(model, "classes_") else _regressor_lines(model)
+
+
+def _regressor_lines(model: GPRegressor) -> list[_Line]:
     several = len(model.target_scale_) > 1
-    lines = [f"GPRegressor: {statistics.rows:,.0f} rows, {columns}"]
-    if several:
-        lines[0] += f", {len(model.target_scale_)} targets"
+    size = f"{model.statistics_.rows:,.0f} rows, {_columns(model)}"
+    lines = [("GPRegressor", size + f", {len(model.target_scale_)} targets" * several)]
     additive = model.posterior_.additive
     if additive:
-        lines += _components(model)
-    for i, (primitive, dims) in enumerate(() if additive else model.kernel_.primitives()):
+        lines += _choice(model.kernel, tried=len(model.trials_) > 1)
+        lines += _shares(model.components(), float(np.mean(model.residual_share_)))
+    else:
         sign = "×" if isinstance(model.kernel_, Product) else "+"
-        label = "kernel" if i == 0 else f"     {sign}"
-        lines.append(f"  {label:<12} {_term(primitive, dims)}")
+        for i, term in enumerate(model.kernel_.primitives()):
+            lines.append(("kernel" if i == 0 else f"     {sign}", _term(*term)))
     noise_sd = float(np.sqrt(model.noise_variance_))
-    lines.append(f"  {'noise':<12} variance {model.noise_variance_:.4g} (sd {noise_sd:.4g})")
+    lines.append(("noise", f"variance {model.noise_variance_:.4g} (sd {noise_sd:.4g})"))
     if several and not np.all(model.target_scale_ == model.target_scale_[0]):
-        lines.append(f"  {'units':<12} of each target's own scale {_number(model.target_scale_)}")
-    mean = {
-        None: "none",
-        "constant": "constant, integrated out",
-        "linear": "linear, integrated out",
-    }
-    lines.append(f"  {'mean':<12} {mean[model._sketch.mean.kind]}")
-    lines.append(f"  {'engine':<12} {describe_engine(model)}")
-    lines += [f"  {'':<12} {line}" for line in describe_trials(model)]
+        lines.append(("units", f"of each target's own scale {_number(model.target_scale_)}"))
+    mean = model._sketch.mean.kind
+    lines.append(("mean", "none" if mean is None else f"{mean}, integrated out"))
+    lines.append(("engine", _engine(model)))
+    lines += [("", text) for text in _trials(model)]
     if model.features_ is not None:
-        lines.append(f"  {'features':<12} {_features(model)}")
+        lines.append(("features", _features(model)))
     if model.period_ is not None and not additive:
-        lines.append(f"  {'covers':<12} {show(model.domain_)}")
-    lines.append(f"  {'log p(y)':<12} {describe_evidence(model)}")
-    lines.append(f"  {'certificate':<12} {guarantee(model)}")
+        lines.append(("covers", describe_domain(model)))
+    lines += [("log p(y)", _evidence(model)), ("certificate", guarantee(model))]
+    certificate = model.certificate_
     if certificate.wrap_error:
-        lines.append(
-            f"  {'prior':<12} periodic; differs from the kernel over the data by at most "
-            f"{certificate.wrap_error:.1e} of its variance"
-        )
+        text = "periodic; differs from the kernel over the data by at most"
+        lines.append(("prior", f"{text} {certificate.wrap_error:.1e} of its variance"))
     if certificate.quadrature_error:
-        lines.append(
-            f"  {'quadrature':<12} three times as many nodes would move the features by at most "
-            f"{certificate.quadrature_error:.1e} of the prior sd"
-        )
-    lines.append(f"  {'status':<12} {model.status_}")
-    lines.append(f"  {'seconds':<12} {model.timings_['total']:.2f}")
-    return "\n".join(lines)
+        text = "three times as many nodes would move the features by at most"
+        lines.append(("quadrature", f"{text} {certificate.quadrature_error:.1e} of the prior sd"))
+    return [*lines, ("status", model.status_), ("seconds", f"{model.timings_['total']:.2f}")]
 
 
-def summarise_classifier(model: GPClassifier) -> str:
-    """Return kernels, features, bound and timings as text."""
+def _classifier_lines(model: GPClassifier) -> list[_Line]:
     batches = model.inference == "minibatch"
-    fate = "learned" if batches else "integrated out"
-    columns = f"{model.n_features_in_} input column{'s' if model.n_features_in_ > 1 else ''}"
+    mean = "learned" if batches else "integrated out"
     lines = [
-        f"GPClassifier: {model.num_rows_:,} rows, {columns}, {len(model.classes_)} classes",
-        f"  {'mean':<12} {'none' if model.mean is None else f'{model.mean}, {fate}'}",
+        (
+            "GPClassifier",
+            f"{model.num_rows_:,} rows, {_columns(model)}, {len(model.classes_)} classes",
+        ),
+        ("mean", "none" if model.mean is None else f"{model.mean}, {mean}"),
     ]
     additive = model._posteriors[0].additive
     if additive:
         lines += _choice(model.kernel)
-    labels, parts = model.classes_, (model.kernel_, model.posterior_, model.status_)
-    if len(labels) == 2:
-        labels, parts = labels[1:], tuple((part,) for part in parts)
-    for label, kernel, posterior, status in zip(labels, *parts, strict=True):
+    for label, kernel, posterior, status in latent_functions(model):
         share = posterior.residual / posterior.prior_variance
-        features = posterior.features.num_features
         lattices = f", {len(posterior.features.parts)} lattices" if additive else ""
-        lines.append(f"  {'class':<12} {label}")
-        if additive:
-            lines += _shares(model.components(label))
-        else:
-            lines.append(f"  {'kernel':<12} {kernel}")
-        lines += [
-            f"  {'features':<12} M = {features}{lattices}, leaving out {share:.1e} of the prior "
-            "variance",
-            f"  {'status':<12} {status}",
-        ]
-    return "\n".join(
-        [
-            *lines,
-            f"  {'covers':<12} {show(model.domain_)}",
-            f"  {'log p(y)':<12} at least {model.elbo_:,.3f} ({'estimated ' * batches}elbo)",
-            f"  {'seconds':<12} {model.timings_['total']:.2f}, in {model.num_passes_} passes over "
-            "the rows",
-        ]
-    )
+        lines.append(("class", str(label)))
+        lines += _shares(model.components(label)) if additive else [("kernel", str(kernel))]
+        features = f"M = {posterior.features.num_features}{lattices}, leaving out {share:.1e} of"
+        lines += [("features", f"{features} the prior variance"), ("status", status)]
+    seconds, passes = model.timings_["total"], model.num_passes_
+    return [
+        *lines,
+        ("covers", describe_domain(model)),
+        ("log p(y)", f"at least {model.elbo_:,.3f} ({'estimated ' * batches}elbo)"),
+        ("seconds", f"{seconds:.2f}, in {passes} passes over the rows"),
+    ]
+
+
+def latent_functions(model: Any) -> list[tuple[Any, Kernel, Any, str]]:
+    """Return class, kernel, posterior and status of each latent function of a classifier.
+
+    With two classes there is one latent function, of the second.
+    """
+    parts = model.kernel_, model.posterior_, model.status_
+    if not isinstance(model.posterior_, tuple):
+        return [(model.classes_[1], *parts)]
+    return list(zip(model.classes_, *parts, strict=True))
 
 
 def guarantee(model: GPRegressor) -> str:
@@ -131,38 +256,38 @@ def guarantee(model: GPRegressor) -> str:
             f"{100 * certificate.variance_error:.2g} %"
         )
     share = model.posterior_.residual / model.posterior_.prior_variance
+    left_out = f"the features leave out {share:.1e} of the prior variance"
     if not certificate.gap < _WIDE * model.statistics_.rows:
-        return f"none: the features leave out {share:.1e} of the prior variance"
+        return f"none: {left_out}"
     return (
         f"KL from the exact posterior ≤ {certificate.gap:.3g} nats: too much to bound single means "
-        f"and variances (the features leave out {share:.1e} of the prior variance)"
+        f"and variances ({left_out})"
     )
 
 
-def describe_engine(model: GPRegressor) -> str:
-    """Return which engine the model was fitted with, as a sentence."""
+def _columns(model: Any) -> str:
+    return f"{model.n_features_in_} input column{'s' if model.n_features_in_ > 1 else ''}"
+
+
+def _engine(model: GPRegressor) -> str:
     posterior = model.posterior_
     if isinstance(posterior, NeighbourPosterior):
         return (
-            f"neighbours: each prediction looks at the nearest {posterior.num_neighbours} of "
+            f"neighbours: each prediction uses the nearest {posterior.num_neighbours} of "
             f"{posterior.num_rows:,} rows"
         )
-    names = {
-        "exact": "exact: all rows, no approximation",
-        "dense": "dense lattice",
-        "iterative": "iterative lattice",
-        "additive": "additive: a lattice for each term",
-        "features": "features of a family",
-    }
-    return names[model.engine_]
+    return _ENGINES[model.engine_]
 
 
-def describe_trials(model: GPRegressor) -> list[str]:
-    """Return what was tried, a line for each engine, if more than one was."""
+def _trials(model: GPRegressor) -> list[str]:
+    """Return the scores of the engines that were tried, or why no other engine was."""
     if len(model.trials_) < 2:
         return []
+    if not any(np.isfinite(trial.score) for trial in model.trials_):
+        untried = [trial for trial in model.trials_ if trial.remark]
+        return [f"The engine {trial.engine} was not tried: {trial.remark}." for trial in untried]
     exact = any(trial.engine == "exact" for trial in model.trials_)
-    scored = "log p(y) per row" if exact else "mean log predictive density of hidden rows"
+    scored = "log p(y) per row" if exact else "mean log predictive density of held-out rows"
     lines = [f"tried: engine, {scored}, seconds"]
     for trial in model.trials_:
         score = f"{trial.score:10.4f}" if np.isfinite(trial.score) else f"{'–':>10}"
@@ -171,7 +296,7 @@ def describe_trials(model: GPRegressor) -> list[str]:
     return lines
 
 
-def describe_evidence(model: GPRegressor) -> str:
+def _evidence(model: GPRegressor) -> str:
     """Return what is known of log p(y), as a sentence."""
     if isinstance(model.posterior_, NeighbourPosterior):
         return f"about {model.elbo_:,.0f}, from a sample of the rows' conditionals"
@@ -185,64 +310,53 @@ def describe_evidence(model: GPRegressor) -> str:
     )
 
 
-def _components(model: GPRegressor) -> list[str]:
-    """Return a line for each component of an additive model, and one for what they leave."""
-    components = model.components()
-    residual = float(np.mean(model.residual_share_))
-    chosen = len(model.trials_) > 1
-    return [*_choice(model.kernel, chosen), *_shares(components, residual)]
+def _features(model: GPRegressor) -> str:
+    if model.posterior_.additive:
+        return f"M = {model.num_features_}, {len(model.period_)} lattices"
+    family = resolve_features(model.features, "auto", 1)
+    name = "" if family is None else f"{type(family).__name__}, "
+    lattice = "" if model.period_ is None else f", lattice of period {_number(model.period_)}"
+    return f"{name}M = {model.num_features_}{lattice}"
 
 
-def _choice(kernel: Any, chosen: bool = False) -> list[str]:
-    """Return a line on what a kernel's name stands for, if it was given by name.
+def _choice(kernel: Any, *, tried: bool = False) -> list[_Line]:
+    """Return a line on the additive model that a kernel's name stands for, if it is a name.
 
-    `chosen` says that a model of all columns jointly was tried as well.
+    `tried` says that a model of all columns jointly was tried as well.
     """
     if not isinstance(kernel, str):
         return []
     name = kernel.removeprefix(ADDITIVE_PREFIX)
-    why = "" if chosen or name != kernel else ": more than three cannot act jointly on a lattice"
-    return [f"  {'model':<12} additive, one {name} kernel on each column{why}"]
+    why = "" if tried or name != kernel else ": more than three cannot act jointly on a lattice"
+    return [("model", f"additive, one {name} kernel on each column{why}")]
 
 
-def _shares(components: Sequence[Component], residual: float | None = None) -> list[str]:
-    """Return a line for each component, and one for the share that they leave, if any is known."""
-    lines = []
+def _shares(components: Sequence[Component], residual: float | None = None) -> list[_Line]:
+    """Return a line for each component, and one for the share that they leave, if it is known."""
     width = max(len(component.name) for component in components)
-    for i, component in enumerate(components):
-        label = "components" if i == 0 else ""
-        share = float(np.mean(component.share))
-        lines.append(
-            f"  {label:<12} {component.name:<{width}} {100 * share:6.2f} % of the variance  "
-            f"{_kernel(component.kernel)}"
-        )
+    shares = [float(np.mean(component.share)) for component in components]
+    texts = [
+        f"{component.name:<{width}} {100 * share:6.2f} % of the variance  {_kernel(component)}"
+        for component, share in zip(components, shares, strict=True)
+    ]
     if residual is not None:
-        lines.append(f"  {'':<12} {'residual':<{width}} {100 * residual:6.2f} %")
-    shares = (residual or 0.0) + sum(float(np.mean(component.share)) for component in components)
-    if shares > _CANCELLING:
-        lines.append(
-            f"  {'':<12} more than 100 % in all: components of columns that go together cancel in "
-            "part"
-        )
-    return lines
+        texts.append(f"{'residual':<{width}} {100 * residual:6.2f} %")
+    if sum(shares) + (residual or 0.0) > _CANCELLING:
+        texts.append("more than 100 % in all: components of correlated columns cancel in part")
+    return [("" if i else "components", text) for i, text in enumerate(texts)]
 
 
-def _kernel(kernel: Kernel) -> str:
-    parts = []
-    for primitive, _ in kernel.primitives():
-        name, own = primitive.label, dict(primitive.parameters())
-        shown = [f"{label} {_number(value)}" for label, value in own.items()]
-        if isinstance(primitive, Cyclic):
-            shown.append(f"period {primitive.period:g}")
-        if isinstance(primitive, Categorical):
-            shown.append(f"{primitive.levels} levels")
-        parts.append(f"{name}: {', '.join(shown)}")
-    return (" × " if isinstance(kernel, Product) else " + ").join(parts)
+def _kernel(component: Component) -> str:
+    sign = " × " if isinstance(component.kernel, Product) else " + "
+    return sign.join(_term(primitive, None) for primitive, _ in component.kernel.primitives())
 
 
 def _term(primitive: Kernel, dims: tuple[int, ...] | None) -> str:
     """Return what a primitive is, which columns it acts on, and its parameters."""
     values = {name: _number(value) for name, value in primitive.parameters().items()}
+    on = "" if dims is None else f" on column {', '.join(map(str, dims))}"
+    if isinstance(primitive, Cyclic):
+        values["period"] = f"{primitive.period:g}"
     if isinstance(primitive, Sphere) and dims is not None:
         on = f" of columns {dims[0]}, {dims[1]}"
         if further := dims[2:]:
@@ -250,22 +364,12 @@ def _term(primitive: Kernel, dims: tuple[int, ...] | None) -> str:
             on += f" and {columns} {', '.join(map(str, further))}"
         if primitive.radius == EARTH_RADIUS:
             first, *others = map(_number, np.ravel(primitive.parameters()["lengthscale"]))
-            values["lengthscale"] = ", ".join([f"{first} km", *others])
-            if others:
-                values["lengthscale"] = f"[{values['lengthscale']}]"
-    else:
-        on = "" if dims is None else f" on column {', '.join(map(str, dims))}"
-    shown = ", ".join(f"{name} {value}" for name, value in values.items())
-    return f"{primitive.label}{on}: {shown}"
-
-
-def _features(model: GPRegressor) -> str:
-    family = resolve_features(model.features, "auto", 1)
-    name = "" if family is None else f"{type(family).__name__}, "
-    if model.posterior_.additive:
-        return f"M = {model.num_features_}, {len(model.period_)} lattices"
-    lattice = "" if model.period_ is None else f", lattice of period {_number(model.period_)}"
-    return f"{name}M = {model.num_features_}{lattice}"
+            lengths = ", ".join([f"{first} km", *others])
+            values["lengthscale"] = f"[{lengths}]" if others else lengths
+    shown = [f"{name} {value}" for name, value in values.items()]
+    if isinstance(primitive, Categorical):
+        shown.append(f"{primitive.levels} levels")
+    return f"{primitive.label}{on}: {', '.join(shown)}"
 
 
 def _number(value: object) -> str:

@@ -28,7 +28,7 @@ from orthogp.kernels.sphere import Embedding
 from orthogp.learning.problem import Start
 from orthogp.learning.sketches import Sketch
 from orthogp.neighbours.posterior import NeighbourPosterior
-from orthogp.report.diagnostic_results import Diagnostics
+from orthogp.report.diagnostics import Diagnostics
 from orthogp.rows import Units
 from orthogp.statistics.nufft import available_threads
 from orthogp.stochastic.training import Progress
