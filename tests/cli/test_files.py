@@ -267,7 +267,7 @@ def test_models_from_python_need_names(tmp_path: Path) -> None:
     new = tmp_path / "new.csv"
     new.write_text("q\n0.5\n")
     out = tmp_path / "p.csv"
-    assert "say so by --inputs" in fail("predict", tmp_path / "m.orthogp", new, "--out", out)
+    assert "name them by --inputs" in fail("predict", tmp_path / "m.orthogp", new, "--out", out)
     succeed("predict", tmp_path / "m.orthogp", new, "--inputs", "q", "--out", out)
     (row,) = csv.DictReader(out.read_text().splitlines())
     assert float(row["mean"]) == pytest.approx(0.5, abs=0.01)

@@ -282,7 +282,7 @@ def test_legend_lies_outside_of_the_panels_and_names_each_curve_once() -> None:
     x = np.array([10.0, 20.0])
     left = Panel("left", "a", {"one": (x, np.array([1e-9, 1.0]))}, floor=1e-3)
     right = Panel("right", "b", {"one": (x, x), "two": (x, 2 * x)}, reference=7.0)
-    figure = plot_panels([left, right], ["one", "two"], title="t", xticks=[10, 20])
+    figure = plot_panels([left, right], ["one", "two"], [10, 20], "t")
     figure.draw_without_rendering()
     (legend,) = figure.legends
     assert [text.get_text() for text in legend.get_texts()] == ["one", "two", "exact GP"]

@@ -6,10 +6,9 @@ import click
 
 from orthogp import __version__
 from orthogp.cli.console import EXIT_CODES, Commands, debug_option
-from orthogp.cli.demo import demo
 from orthogp.cli.fit import fit, merge, sketch
 from orthogp.cli.predict import predict
-from orthogp.cli.report import compare, report, reproduce
+from orthogp.cli.report import compare, demo, report, reproduce
 
 _EXAMPLES = """\b
 Examples:
@@ -23,7 +22,11 @@ Examples:
 
 @click.group(
     cls=Commands,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    context_settings={
+        "help_option_names": ["-h", "--help"],
+        "max_content_width": 100,
+        "show_default": True,
+    },
     epilog=_EXAMPLES + EXIT_CODES,
 )
 @click.version_option(__version__, prog_name="orthogp")

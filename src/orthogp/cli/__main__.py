@@ -18,7 +18,7 @@ def run() -> None:
         try:
             stream.flush()
         except (OSError, ValueError):
-            # Nobody reads any more.
+            # The reader is gone.
             code = code or 1
     # All is written and closed. Native libraries, whose threads may still be about to end, would
     # now and then abort while Python takes itself apart, and the exit code would be theirs.

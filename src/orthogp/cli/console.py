@@ -22,12 +22,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Self, TypeVar
 import click
 
 if TYPE_CHECKING:
-    from orthogp.files.columns import Tally
-    from orthogp.files.source import RowSource
+    from orthogp.files.columns import Reading, Tally
+    from orthogp.files.source import Table
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
-#: The exit code for what is wrong with data, a file or the model.
+#: The exit code for an error in data, a file or the model.
 WRONG_DATA = 1
 #: The exit code for a bug in orthogp.
 BUG = 3
@@ -47,10 +47,10 @@ _REPORT_END = 200
 
 
 class Console:
-    """Speaks to whoever runs a command; watches the reading of files for them.
+    """Prints the results and messages of a command, and the progress of reading files.
 
-    Progress bars appear on standard error if that is a terminal. Results go to standard output, or
-    to standard error if a file goes to the former.
+    Progress bars appear on standard error if it is a terminal. Results go to standard output, or
+    to standard error if a file goes to standard output.
     """
 
     def __init__(self, *, as_json: bool = False, quiet: bool = False, out: str | None = None):
@@ -108,9 +108,9 @@ class Console:
             self._bar.__exit__(None, None, None)
             self._bar = None
 
-    def tell_rows(self, source: RowSource, tally: Tally) -> None:
+    def tell_rows(self, reading: Reading | Table, tally: Tally) -> None:
         """Say what the date-times' units are, and which rows were left out."""
-        for name, scale in zip(source.reading.inputs, source.reading.times):
+        for name, scale in zip(reading.inputs, reading.times):
             if scale is not None:
                 self.say(f"{name} is in {scale.describe()}.")
         if tally.missing == 1:
@@ -180,7 +180,7 @@ def check_output(
     force : bool
         Whether any other file may be overwritten.
     like : Recognised, optional
-        Which files may be overwritten anyway.
+        Which files may be overwritten without it.
     """
     from orthogp.errors import InputError
     from orthogp.files.writing import check_destination
@@ -192,7 +192,7 @@ def check_output(
     try:
         found = os.stat(out)
     except OSError:
-        # Nothing is there. What else is wrong with the name is said by whoever writes to it.
+        # Nothing is there. The writer reports other errors of the name.
         return
     if not stat.S_ISREG(found.st_mode):
         return
@@ -253,7 +253,7 @@ def _stats(inputs: Sequence[str]) -> Iterator[os.stat_result]:
                 continue
             files = [path for path, _ in find_files([name])]
         except (OSError, InputError, ValueError):
-            # Standard input is no file, or whoever reads the files will say what is wrong.
+            # Standard input is no file, or the reader will report the error.
             continue
         for file in files:
             with suppress(OSError):
@@ -278,7 +278,7 @@ class Commands(click.Group):
             click.echo("\nInterrupted.", err=True)
             ctx.exit(INTERRUPTED)
         except BrokenPipeError:
-            # Whoever read our output has had enough; Python must not try to write the rest.
+            # The reader of the output is gone; Python must not try to write the rest.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             ctx.exit(WRONG_DATA)
         except Exception as error:

@@ -1,26 +1,36 @@
-"""`orthogp demo`: a forecast of the CO2 of Mauna Loa, and a fit to a million rows."""
+"""What `orthogp demo` shows: a forecast of the CO2 of Mauna Loa, and a fit to a million rows."""
 
 from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable
+from functools import partial
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-import click
+import numpy as np
+from numpy.typing import NDArray
 
-from orthogp.cli.console import debug_option
+from orthogp import GPRegressor, __version__
+from orthogp.errors import InputError
+from orthogp.kernels import RBF, Kernel, QuasiPeriodic, RationalQuadratic
+from orthogp.report.plots import (
+    BAND_SDS,
+    BLACK,
+    BLUE,
+    GREY,
+    VERMILLION,
+    Band,
+    Drawing,
+    blend,
+    compose,
+    require_matplotlib,
+    save,
+)
 
 if TYPE_CHECKING:
-    import numpy as np
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-    from numpy.typing import NDArray
-
-    from orthogp import GPRegressor
-    from orthogp.kernels import Kernel
-    from orthogp.report.plots import Band
 
 #: The year in which the forecast of part one ends.
 FORECAST_END = 2014.0
@@ -42,62 +52,18 @@ _LENS_ROWS = 1000
 _MOST_POINTS = 2000
 # The number of columns of a terminal.
 _LINE = 80
+# Inches of a wide panel.
+_WIDE = (11.2, 4.0)
+# Inches of one of two panels side by side.
+_HALF = (5.6, 4.2)
 
+Array = NDArray[np.float64]
 Write = Callable[[str], object]
-
-
-@click.command(epilog="Example: orthogp demo --out plots --rows 100000")
-@click.option(
-    "--out",
-    type=click.Path(file_okay=False, path_type=Path),
-    default=Path(),
-    metavar="DIR",
-    help="Where the plots go; made if missing.  [default: the current directory]",
-)
-@click.option(
-    "--rows",
-    type=click.IntRange(min=100),
-    default=1_000_000,
-    show_default=True,
-    help="The number of rows of the second part.",
-)
-@click.option(
-    "--seed",
-    type=click.IntRange(min=0),
-    default=0,
-    show_default=True,
-    help="The seed of the rows of the second part.",
-)
-@debug_option
-def demo(out: Path, rows: int, seed: int) -> None:
-    """Forecast the CO2 of Mauna Loa, then fit a million rows.
-
-    Prints both models and their errors, and writes two plots. Takes about a minute.
-    """
-    run_demo(out, num_rows=rows, seed=seed, write=click.echo)
-
-
-class Score(NamedTuple):
-    """The root mean squared error of predictions, and the share of values in their 95 % band."""
-
-    rmse: float
-    coverage: float
-
-    @classmethod
-    def of(cls, band: Band, values: NDArray[np.float64]) -> Score:
-        """Return the score of a band for the values at its inputs."""
-        import numpy as np
-
-        inside = (band.lower <= values) & (values <= band.upper)
-        return cls(float(np.sqrt(np.mean((band.mean - values) ** 2))), float(np.mean(inside)))
 
 
 def run_demo(out: Path, *, num_rows: int, seed: int, write: Write) -> None:
     """Write both parts of the demo line by line, and two plots."""
-    from orthogp import InputError, __version__
-    from orthogp.report import plots
-
-    plots.require_matplotlib()
+    require_matplotlib()
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -105,17 +71,30 @@ def run_demo(out: Path, *, num_rows: int, seed: int, write: Write) -> None:
             f"The plots cannot go to {out} ({error.strerror}): give another directory."
         ) from error
     write(f"orthogp {__version__}")
-    show_co2(out / "orthogp_co2.png", write)
-    show_many_rows(out / "orthogp_rows.png", num_rows, seed, write)
+    _plot(show_co2(write), out / "orthogp_co2.png", write)
+    _plot(show_many_rows(num_rows, seed, write), out / "orthogp_rows.png", write)
+
+
+def _plot(drawings: list[Drawing], path: Path, write: Write) -> None:
+    save(compose(drawings), path)
+    write(f"Plot: {path}")
+
+
+def _heading(write: Write, text: str) -> None:
+    write(f"\n{text}\n{'─' * len(text)}")
+
+
+def score(band: Band, values: Array) -> tuple[float, float]:
+    """Return the root mean squared error of means, and the share of values in the 95 % band."""
+    inside = (band.lower <= values) & (values <= band.upper)
+    return float(np.sqrt(np.mean((band.mean - values) ** 2))), float(np.mean(inside))
 
 
 # ---------------------------------------------------------------------- part one
 
 
-def load_co2() -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def load_co2() -> tuple[Array, Array]:
     """Return decimal years (2225, 1) and the weekly CO2 of Mauna Loa in ppm (2225,)."""
-    import numpy as np
-
     file = resources.files("orthogp") / "data" / "maunaloa_co2_weekly.npz"
     with file.open("rb") as stream, np.load(stream) as record:
         return record["X"], record["y"]
@@ -125,24 +104,17 @@ def co2_kernel() -> Kernel:
     """Return trend + season + medium-term swings, in years and ppm².
 
     The kernel and its starting values are those of Rasmussen and Williams (2006, section 5.4.3),
-    who fitted them to this record, the years held out below included. Here they are where learning
-    starts, and all is learned from the rows given but the season's period.
+    who fitted them to all of the record, the years held out below included. Learning starts there,
+    and changes everything but the season's period.
     """
-    from orthogp.kernels import RBF, QuasiPeriodic, RationalQuadratic
-
     trend = RBF(variance=66.0**2, lengthscale=67.0)
     season = QuasiPeriodic(variance=2.4**2, lengthscale=90.0, period=1.0, shape_lengthscale=1.3)
     swings = RationalQuadratic(variance=0.66**2, lengthscale=1.2, alpha=0.78)
     return trend + season.fix("period") + swings
 
 
-def show_co2(path: Path, write: Write) -> None:
-    """Plot a forecast, having checked it on years held out."""
-    import numpy as np
-
-    from orthogp import GPRegressor
-    from orthogp.report import plots
-
+def show_co2(write: Write) -> list[Drawing]:
+    """Return drawings of a forecast, and of its check on years held out."""
     X, y = load_co2()
     year = X[:, 0]
     early = year <= year[-1] - HELD_OUT_YEARS
@@ -152,16 +124,15 @@ def show_co2(path: Path, write: Write) -> None:
     # The lattice, whose certificate the demo is to show.
     model = GPRegressor(co2_kernel(), domain=(year[0], FORECAST_END), solver="dense")
     model.fit(X[early], y[early])
-    score = Score.of(_observations(model, X[~early]), y[~early])
-    _paragraph(
-        write,
+    rmse, coverage = score(_observations(model, year[~early]), y[~early])
+    text = (
         f"Check: fitted to the first {early.sum():,} weeks, it forecasts the last {(~early).sum()} "
-        f"({HELD_OUT_YEARS:g} years) with RMSE {score.rmse:.2f} ppm; {score.coverage:.0%} of them "
-        "lie within its 95% band. The kernel's form and starting values come from a published fit "
-        "that knew those years; its parameters were learned without them.",
+        f"({HELD_OUT_YEARS:g} years) with RMSE {rmse:.2f} ppm; {coverage:.0%} of them lie within "
+        "its 95% band. The kernel's form and starting values come from a published fit that knew "
+        "those years; its parameters were learned without them."
     )
-    write("")
-    check = _observations(model, np.linspace(year[early][-1], year[-1], 400)[:, None])
+    write(textwrap.fill(text, _LINE) + "\n")
+    check = _observations(model, np.linspace(year[early][-1], year[-1], 400))
 
     # The model keeps sums of its rows, and those of the weeks held out simply join them.
     model.partial_fit(X[~early], y[~early])
@@ -170,60 +141,49 @@ def show_co2(path: Path, write: Write) -> None:
     mean, std = model.predict_integral([[FORECAST_END - 1]], [[FORECAST_END]])
     write(
         f"\nMean of {FORECAST_END - 1:.0f} as forecast: "
-        f"{mean[0]:.1f} ± {plots.BAND_SDS * std[0]:.1f} ppm (95%)"
+        f"{mean[0]:.1f} ± {BAND_SDS * std[0]:.1f} ppm (95%)"
     )
-    forecast = _observations(model, np.linspace(year[-1], FORECAST_END, 800)[:, None])
-    _save(_draw_forecast(year, y, forecast, check), path, write)
+    forecast = _observations(model, np.linspace(year[-1], FORECAST_END, 800))
+    return [
+        Drawing("The record and its forecast.", partial(_draw_forecast, year, y, forecast), _HALF),
+        Drawing("A forecast of the record's end.", partial(_draw_check, year, y, check), _HALF),
+    ]
 
 
-def _draw_forecast(
-    x: NDArray[np.float64], y: NDArray[np.float64], forecast: Band, check: Band
-) -> Figure:
-    """Return a figure of a record with its forecast, beside a forecast of the record's end."""
-    from orthogp.report import plots
-
-    matplotlib = plots.require_matplotlib()
-    with matplotlib.rc_context(plots.STYLE):
-        figure = matplotlib.figure.Figure(figsize=(11, 4.4), layout="constrained")
-        whole, end = figure.subplots(1, 2, width_ratios=[2, 1])
-        whole.plot(x, y, color=plots.BLACK, linewidth=0.7, label="record")
-        _draw_band(whole, forecast, "forecast")
-        title = f"Weekly CO₂ at Mauna Loa, forecast to {FORECAST_END:.0f}"
-        whole.set(title=title, xlabel="year", ylabel="CO₂ / ppm")
-        whole.margins(x=0.01)
-        whole.legend(loc="upper left")
-
-        begin = check.x[0]
-        shown = x >= begin - 0.4 * (check.x[-1] - begin)
-        end.plot(x[shown], y[shown], ".", color=plots.BLACK, markersize=3, label="record")
-        _draw_band(end, check, "forecast made at the dashed line")
-        end.axvline(begin, color=plots.GREY, linewidth=0.9, linestyle="--")
-        end.set(title=f"Check: the last {x[-1] - begin:.0f} years, forecast", xlabel="year")
-        end.margins(x=0.02)
-        _add_legend_above(end, rows=3)
-    return figure
+def _observations(model: GPRegressor, x: Array) -> Band:
+    """Return the band of new observations at some inputs."""
+    return Band(x, *model.predict(x[:, None], return_std=True, include_noise=True))
 
 
-def _observations(model: GPRegressor, X: NDArray[np.float64]) -> Band:
-    """Return the band of new observations at the rows of X."""
-    from orthogp.report.plots import Band
+def _draw_forecast(x: Array, y: Array, forecast: Band, axes: Axes) -> None:
+    axes.plot(x, y, color=BLACK, linewidth=0.7, label="record")
+    _draw_band(axes, forecast, "forecast")
+    title = f"Weekly CO₂ at Mauna Loa, forecast to {FORECAST_END:.0f}"
+    axes.set(title=title, xlabel="year", ylabel="CO₂ / ppm")
+    axes.margins(x=0.01)
+    axes.legend(loc="upper left")
 
-    return Band(X[:, 0], *model.predict(X, return_std=True, include_noise=True))
+
+def _draw_check(x: Array, y: Array, check: Band, axes: Axes) -> None:
+    begin = check.x[0]
+    shown = x >= begin - 0.4 * (check.x[-1] - begin)
+    axes.plot(x[shown], y[shown], ".", color=BLACK, markersize=3, label="record")
+    _draw_band(axes, check, "forecast made at the dashed line")
+    axes.axvline(begin, color=GREY, linewidth=0.9, linestyle="--")
+    axes.set(title=f"Check: the last {x[-1] - begin:.0f} years, forecast", xlabel="year")
+    axes.margins(x=0.02)
+    _add_legend_above(axes, rows=3)
 
 
 # ---------------------------------------------------------------------- part two
 
 
-def draw_matern32(
-    lengthscale: float, rng: np.random.Generator
-) -> Callable[[NDArray[np.float64]], NDArray[np.float64]]:
+def draw_matern32(lengthscale: float, rng: np.random.Generator) -> Callable[[Array], Array]:
     """Return a function on [0, 1] drawn from a Matérn-3/2 process of variance one.
 
     Its values on a fine even grid are exact, by circulant embedding: on a circle the covariance
     matrix is diagonal in Fourier's basis. Between them it is straight.
     """
-    import numpy as np
-
     size = _CIRCLE * _GRID_SIZE
     steps = np.arange(size)
     z = np.sqrt(3.0) * np.minimum(steps, size - steps) / _GRID_SIZE / lengthscale
@@ -236,99 +196,49 @@ def draw_matern32(
     return lambda x: np.interp(x, grid, values)
 
 
-def show_many_rows(path: Path, num_rows: int, seed: int, write: Write) -> None:
-    """Plot a fit to rows made on the spot, scored by the truth."""
-    import numpy as np
-
-    from orthogp import GPRegressor
-    from orthogp.report.plots import Band
-
+def show_many_rows(num_rows: int, seed: int, write: Write) -> list[Drawing]:
+    """Return drawings of a fit to rows made on the spot, of a stretch of it, and of its errors."""
     rng = np.random.default_rng(seed)
     truth = draw_matern32(LENGTHSCALE, rng)
-    X = rng.random((num_rows, 1))
-    y = truth(X[:, 0]) + NOISE_SD * rng.standard_normal(num_rows)
+    x = rng.random(num_rows)
+    y = truth(x) + NOISE_SD * rng.standard_normal(num_rows)
     _heading(write, f"2. {num_rows:,} rows made on the spot")
     write(f"A Matérn-3/2 function of lengthscale {LENGTHSCALE} on [0, 1], noise sd {NOISE_SD}.\n")
 
-    model = GPRegressor().fit(X, y)
+    model = GPRegressor().fit(x[:, None], y)
     stretch = min(_LENS_ROWS / num_rows, 0.2)
     band, lens = (
-        Band(x, *model.predict(x[:, None], return_std=True))
-        for x in (np.linspace(0, 1, 5001), np.linspace(0.5, 0.5 + stretch, 801))
+        Band(at, *model.predict(at[:, None], return_std=True))
+        for at in (np.linspace(0, 1, 5001), np.linspace(0.5, 0.5 + stretch, 801))
     )
-    score = Score.of(band, truth(band.x))
-    write(model.summary())
-    write("")
-    _paragraph(
-        write,
-        f"Against the function itself: RMSE {score.rmse:.2g}; {score.coverage:.0%} of it lies "
-        "within the 95% band.",
-    )
-    _save(_draw_many_rows((X[:, 0], y), band, lens, truth), path, write)
+    rmse, coverage = score(band, truth(band.x))
+    write(model.summary() + "\n")
+    text = f"RMSE {rmse:.2g}; {coverage:.0%} of it lies within the 95% band."
+    write(textwrap.fill(f"Against the function itself: {text}", _LINE))
+    magnified = partial(_draw_lens, x, y, lens, truth(lens.x))
+    return [
+        Drawing("All rows and the mean of f.", partial(_draw_rows, x, y, band), _WIDE),
+        Drawing("A short stretch, magnified.", magnified, _HALF),
+        Drawing("Errors of the mean.", partial(_draw_errors, band, truth(band.x)), _HALF),
+    ]
 
 
-def _draw_many_rows(
-    rows: tuple[NDArray[np.float64], NDArray[np.float64]],
-    band: Band,
-    lens: Band,
-    truth: Callable[[NDArray[np.float64]], NDArray[np.float64]],
-) -> Figure:
-    """Return a figure of many rows with the posterior of f, its errors, and a stretch magnified.
-
-    Parameters
-    ----------
-    rows : (n,), (n,)
-    band, lens : Band
-        The posterior of f over the whole range, and over the short stretch to magnify.
-    truth : callable
-        The function behind the rows.
-    """
-    import numpy as np
-
-    from orthogp.report import plots
-
-    matplotlib, x = plots.require_matplotlib(), band.x
-    with matplotlib.rc_context(plots.STYLE):
-        figure = matplotlib.figure.Figure(figsize=(11, 7.2), layout="constrained")
-        axes = figure.subplot_mosaic("ww\nle", height_ratios=[1.2, 1])
-        whole, magnified, errors = axes["w"], axes["l"], axes["e"]
-        # From a light grey on: a single row must be seen.
-        look = {"cmap": plots.blend("#dddddd", "#333333"), "norm": matplotlib.colors.LogNorm()}
-        *_, cells = whole.hist2d(*rows, bins=(360, 140), cmin=1, **look)
-        bar = figure.colorbar(cells, ax=whole, pad=0.01, aspect=30, label="rows per cell")
-        bar.outline.set_visible(False)
-        bar.ax.grid(False)
-        whole.plot(x, band.mean, color=plots.BLUE, linewidth=1.3, label="mean of f")
-        title = f"A Gaussian process fitted to {len(rows[0]):,} rows"
-        whole.set(title=title, xlabel="x", ylabel="y")
-        whole.margins(x=0)
-        _add_legend_above(whole, rows=1)
-
-        _draw_lens(magnified, rows, lens, truth(lens.x))
-        share = (lens.x[-1] - lens.x[0]) / (x[-1] - x[0])
-        magnified.set(title=f"1/{1 / share:,.0f} of the range, magnified", xlabel="x", ylabel="y")
-
-        plots.Band(x, np.zeros_like(x), band.std).fill(errors, "95 % band")
-        look = {"color": plots.VERMILLION, "linewidth": 0.5, "label": "mean − truth"}
-        errors.plot(x, band.mean - truth(x), **look)
-        errors.set(title="Errors of the mean of f", xlabel="x", ylabel="mean − truth")
-        errors.margins(x=0)
-        _add_legend_above(errors, rows=1, columns=2)
-    return figure
+def _draw_rows(x: Array, y: Array, band: Band, axes: Axes) -> None:
+    """Draw the number of rows in each cell of a grid, and the mean."""
+    # From a light grey on: a single row must be seen.
+    look = {"cmap": blend("#dddddd", "#333333"), "norm": require_matplotlib().colors.LogNorm()}
+    *_, cells = axes.hist2d(x, y, bins=(360, 140), cmin=1, **look)
+    bar = axes.figure.colorbar(cells, ax=axes, pad=0.01, aspect=30, label="rows per cell")
+    bar.outline.set_visible(False)
+    bar.ax.grid(False)
+    axes.plot(band.x, band.mean, color=BLUE, linewidth=1.3, label="mean of f")
+    axes.set(title=f"A Gaussian process fitted to {len(x):,} rows", xlabel="x", ylabel="y")
+    axes.margins(x=0)
+    _add_legend_above(axes, rows=1)
 
 
-def _draw_lens(
-    axes: Axes,
-    rows: tuple[NDArray[np.float64], NDArray[np.float64]],
-    band: Band,
-    truth: NDArray[np.float64],
-) -> None:
+def _draw_lens(x: Array, y: Array, band: Band, truth: Array, axes: Axes) -> None:
     """Draw a short stretch so that the band of f fills it; most rows lie above and below."""
-    import numpy as np
-
-    from orthogp.report.plots import GREY, VERMILLION
-
-    x, y = rows
     inside = np.flatnonzero((x >= band.x[0]) & (x <= band.x[-1]))[:_MOST_POINTS]
     axes.plot(x[inside], y[inside], ".", color=GREY, markersize=2, alpha=0.5, label="rows")
     _draw_band(axes, band, "mean of f")
@@ -336,24 +246,22 @@ def _draw_lens(
     low, high = min(band.lower.min(), truth.min()), max(band.upper.max(), truth.max())
     margin = 0.5 * (high - low)
     axes.set_ylim(low - margin, high + margin)
+    parts = 1 / (band.x[-1] - band.x[0])
+    axes.set(title=f"1/{parts:,.0f} of the range, magnified", xlabel="x", ylabel="y")
     axes.margins(x=0)
     _add_legend_above(axes, rows=2, columns=2)
 
 
-# ---------------------------------------------------------------------- both
-
-
-def _heading(write: Write, text: str) -> None:
-    write(f"\n{text}\n{'─' * len(text)}")
-
-
-def _paragraph(write: Write, text: str) -> None:
-    write(textwrap.fill(text, _LINE))
+def _draw_errors(band: Band, truth: Array, axes: Axes) -> None:
+    Band(band.x, np.zeros_like(truth), band.std).fill(axes, "95 % band")
+    look = {"color": VERMILLION, "linewidth": 0.5, "label": "mean − truth"}
+    axes.plot(band.x, band.mean - truth, **look)
+    axes.set(title="Errors of the mean of f", xlabel="x", ylabel="mean − truth")
+    axes.margins(x=0)
+    _add_legend_above(axes, rows=1, columns=2)
 
 
 def _draw_band(axes: Axes, band: Band, label: str) -> None:
-    from orthogp.report.plots import BLUE
-
     band.fill(axes, "95 % band")
     axes.plot(band.x, band.mean, color=BLUE, linewidth=1.1, label=label)
 
@@ -363,10 +271,3 @@ def _add_legend_above(axes: Axes, *, rows: int, columns: int = 1) -> None:
     low, high = axes.get_ylim()
     axes.set_ylim(low, high + 0.11 * rows * (high - low))
     axes.legend(loc="upper left", ncols=columns, markerscale=3)
-
-
-def _save(figure: Figure, path: Path, write: Write) -> None:
-    from orthogp.report import plots
-
-    plots.save(figure, path)
-    write(f"Plot: {path}")

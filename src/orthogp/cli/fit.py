@@ -112,7 +112,6 @@ class RowOptions(NamedTuple):
 @click.option(
     "--features",
     default="auto",
-    show_default=True,
     metavar="NAME",
     cls=NamesOption,
     names=family_names,
@@ -129,15 +128,14 @@ class RowOptions(NamedTuple):
     "--solver",
     type=click.Choice(["auto", "exact", "dense", "iterative", "neighbours"]),
     default="auto",
-    show_default=True,
     help="The engine; auto compares those that can take the data, on held-out rows.",
 )
 @click.option(
     "--domain",
     type=INTERVALS,
     metavar="INTERVALS",
-    help="An interval for each input that predictions cover beyond the data: 0:10,-5:5, or "
-    "between dates: 2024-01-01:2024-12-31.",
+    help="For each input, the interval that predictions are to cover beyond the data: 0:10,-5:5, "
+    "or between dates: 2024-01-01:2024-12-31.",
 )
 @click.option(
     "--max-seconds",
@@ -146,13 +144,15 @@ class RowOptions(NamedTuple):
     help="The time after which learning stops.",
 )
 @click.option(
-    "--max-memory", type=SIZE, metavar="SIZE", help="The most memory of the iterative solver: 2GB."
+    "--max-memory",
+    type=SIZE,
+    metavar="SIZE",
+    help="The most memory that the iterative solver may take, such as 2GB.",
 )
 @click.option(
     "--memory",
     type=SIZE,
     default="400MB",
-    show_default=True,
     metavar="SIZE",
     help="The most memory that rows may take to be read at once, for any solver; more rows are "
     "summed in one pass, and lattice features learn from the sums.",
@@ -269,7 +269,7 @@ def _from_rows(
                 cluster=cluster,
             )
             read = fit_source(model, source, how, rows.memory)
-    console.tell_rows(read.source, read.tally)
+    console.tell_rows(read.source.reading, read.tally)
     if rows.diagnostics:
         X, y, weights, _ = read.sample
         try:
@@ -423,7 +423,7 @@ def _sum(
     summing: Summing,
     checkpoint: str | None,
 ) -> tuple[Sketch, dict[str, Any]]:
-    """Return the sums of files, and what is to be known about them."""
+    """Return the sums of files, and a description of their rows."""
     from orthogp import GPRegressor
     from orthogp.files.columns import TimeScale
     from orthogp.files.fitting import about_rows, begin_like
@@ -458,7 +458,7 @@ def _sum(
             cluster=cluster,
         )
         streamed = sum_files(source, begin, how)
-    console.tell_rows(streamed.source, streamed.tally)
+    console.tell_rows(streamed.source.reading, streamed.tally)
     return streamed.sketch, about_rows(streamed.source, streamed.tally)
 
 

@@ -147,11 +147,10 @@ skip_bad_option = click.option(
 kernel_option = click.option(
     "--kernel",
     default="matern32",
-    show_default=True,
     metavar="NAME",
     cls=NamesOption,
     names=kernel_names,
-    help="One of {names}; with the prefix additive-, the sum of one on each column.",
+    help="One of {names}; with the prefix additive-, a sum of them, one on each column.",
 )
 mean_option = click.option(
     "--mean",
@@ -181,7 +180,6 @@ summing_options = combined(
         "--checkpoint-seconds",
         type=click.FloatRange(min=0),
         default=60.0,
-        show_default=True,
         metavar="SECONDS",
         help="The time between checkpoints of a pass over large files, beside the output; a run "
         "that was killed resumes from the last.",

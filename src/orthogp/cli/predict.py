@@ -78,7 +78,7 @@ def predict(
             console.begin("predicting", source.num_rows)
             with table_writer(out, written) as writer:
                 tally, missing, outside = _write(fitted, source, writer, noise, console)
-        console.tell_rows(source, tally._replace(missing=0))
+        console.tell_rows(source.reading, tally._replace(missing=0))
         rows = tally.used
         if missing:
             console.say(f"{missing:,} of {rows:,} rows lack an input: no predictions there.")
@@ -125,7 +125,9 @@ def _columns(
     names = inputs if inputs is not None else known
     number = model.n_features_in_
     if names is None:
-        raise InputError(f"{name} does not name its {number} input columns: name them by --inputs.")
+        raise InputError(
+            f"{name} names none of its input columns ({number}): name them by --inputs."
+        )
     if len(names) != number:
         raise InputError(f"{name} has {number} input columns, got {len(names)} by --inputs.")
     return [str(column) for column in names], times or [None] * number

@@ -1,4 +1,4 @@
-"""`orthogp report`, `orthogp compare`, and `orthogp reproduce` for the paper's experiments."""
+"""`orthogp report`, `compare`, `reproduce` for the paper's experiments, and `demo`."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from orthogp.cli.options import (
     NAMES,
     NUMBERS,
     NamesOption,
+    Output,
     family_names,
     force_option,
     gather,
@@ -32,11 +33,13 @@ Examples:
 @click.command(epilog=_EXAMPLES)
 @click.argument("model", type=click.Path(dir_okay=False, allow_dash=True), metavar="MODEL")
 @output_options("Where the page goes; without it, a summary is printed.", required=False)
-def report(model: str, out: str | None, force: bool, as_json: bool, quiet: bool) -> None:
+@gather(output=Output)
+def report(model: str, output: Output) -> None:
     """Show a model: a page with plots, or a summary in words."""
+    out: str | None = output.out
     if out is not None:
-        check_output(out, (model,), force=force, like=REPORT)
-    with Console(as_json=as_json, quiet=quiet, out=out) as console:
+        check_output(out, (model,), force=output.force, like=REPORT)
+    with output.console() as console:
         fitted = load_fitted(model)
         if out is None:
             console.result(fitted.summary(), {"model": model, "summary": fitted.summary()})
@@ -49,7 +52,7 @@ def report(model: str, out: str | None, force: bool, as_json: bool, quiet: bool)
 
 
 class ComparisonOptions(NamedTuple):
-    """What is compared, and on how many rows; named as `compare_families` names it."""
+    """The arguments of `compare_families`."""
 
     kernel: str
     families: list[str] | None
@@ -78,7 +81,6 @@ class ComparisonOutput(NamedTuple):
 @click.option(
     "--kernel",
     default="matern32",
-    show_default=True,
     metavar="NAME",
     cls=NamesOption,
     names=kernel_names,
@@ -96,7 +98,6 @@ class ComparisonOutput(NamedTuple):
     "--num-features",
     type=NUMBERS,
     default="21,41,81,161",
-    show_default=True,
     metavar="NUMBERS",
     help="The numbers of features of each family.",
 )
@@ -104,7 +105,6 @@ class ComparisonOutput(NamedTuple):
     "--test-fraction",
     type=click.FloatRange(0, 1, min_open=True, max_open=True),
     default=0.2,
-    show_default=True,
     help="The share of the rows held out.",
 )
 @click.option(
@@ -118,14 +118,12 @@ class ComparisonOutput(NamedTuple):
     "--seed",
     type=click.IntRange(min=0),
     default=0,
-    show_default=True,
     help="The seed of the choice of rows.",
 )
 @click.option(
     "--learn/--fixed",
     default=False,
-    help="Whether each family learns its own hyperparameters, or all share those learned once.  "
-    "[default: --fixed]",
+    help="Whether each family learns its own hyperparameters, or all share those learned once.",
 )
 @click.option(
     "--seconds-limit",
@@ -163,6 +161,7 @@ def compare(
     Parquet file, a folder of them, or - for CSV from standard input; rows that lack a value are
     left out.
     """
+    from orthogp.files.columns import Tally
     from orthogp.files.source import read_table, standard_input_as_file
     from orthogp.report.comparison import FAMILIES, compare_families
     from orthogp.report.plots import check_format
@@ -174,11 +173,8 @@ def compare(
             check_output(path, (str(data),), force=output.force)
     with standard_input_as_file([str(data)]) as (file,):
         table = read_table(file, target, inputs)
-    if table.num_dropped:
-        click.echo(f"{table.num_dropped:,} rows lack a value and are left out.", err=True)
-    for name, scale in zip(table.inputs, table.times):
-        if scale is not None:
-            click.echo(f"{name} is in {scale.describe()}.", err=True)
+    console = Console()
+    console.tell_rows(table, Tally(missing=table.num_dropped))
     if settings.families is None:
         settings = settings._replace(families=list(FAMILIES))
     comparison = compare_families(
@@ -186,7 +182,7 @@ def compare(
         table.y,
         **settings._asdict(),
         source=Path(file).name,
-        write=lambda line: click.echo(line, err=True),
+        write=console.say,
     )
     click.echo(comparison.table())
     if output.csv is not None:
@@ -224,3 +220,34 @@ def reproduce(experiment: str, out: Path, quick: bool) -> None:
         names, out, quick=quick, write=lambda line: click.echo(line, err=True)
     ):
         click.echo(path)
+
+
+@click.command(epilog="Example: orthogp demo --out plots --rows 100000")
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path(),
+    metavar="DIR",
+    help="Where the plots go; made if missing.",
+)
+@click.option(
+    "--rows",
+    type=click.IntRange(min=100),
+    default=1_000_000,
+    help="The rows of the second part.",
+)
+@click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    default=0,
+    help="The seed of the rows of the second part.",
+)
+@debug_option
+def demo(out: Path, rows: int, seed: int) -> None:
+    """Forecast the CO2 of Mauna Loa, then fit a million rows.
+
+    Prints both models and their errors, and writes two plots. Takes about a minute.
+    """
+    from orthogp.cli.demo import run_demo
+
+    run_demo(out, num_rows=rows, seed=seed, write=click.echo)

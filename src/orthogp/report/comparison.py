@@ -98,7 +98,7 @@ def compare_families(
         such as its class. "exact" joins unasked for up to `EXACT_ROWS` rows.
     num_features : sequence of int
     test_fraction : float
-        The share of the rows held out. Of these the fits know the box that they lie in, no more.
+        The share of the rows held out. The fits know the box around them, no more.
     max_rows : int, optional
         The largest number of rows to take; more are sampled at random.
     learn : bool
@@ -264,8 +264,8 @@ class Result:
     ----------
     family : str
     asked, num_features : int
-        The number of features asked for, and that of the fit: families in several columns do not
-        come in every number.
+        The number of features asked for, and the number of the fit: families in several columns
+        do not come in every number.
     residual, elbo, tightened, upper, rmse, nlpd, seconds : float
         See `MEASURES`.
     replaces_prior : bool
@@ -380,12 +380,9 @@ class Comparison:
         path = Path(path)
         plots.check_format(path)
         check_destination(path)
-        figure = plots.plot_panels(
-            list(self._panels()),
-            list(dict.fromkeys(r.family for r in self.results if not r.problem)),
-            title=plain(self.title),
-            xticks=sorted({r.asked for r in self.results if r.family != EXACT}),
-        )
+        labels = list(dict.fromkeys(r.family for r in self.results if not r.problem))
+        numbers = sorted({r.asked for r in self.results if r.family != EXACT})
+        figure = plots.plot_panels(list(self._panels()), labels, numbers, plain(self.title))
         plots.save(figure, path)
 
     def _competes(self, result: Result, measure: str) -> bool:
@@ -393,8 +390,8 @@ class Comparison:
             return False
         if result.replaces_prior and MEASURES[measure].of_prior:
             return False
-        # At hyperparameters of their own, upper bounds are of different evidences, and what is
-        # left out is of different priors.
+        # Families with hyperparameters of their own bound different evidences, and leave out parts
+        # of different priors.
         return measure not in ("upper", "residual") or self.kernel is not None
 
     # ------------------------------------------------------------------ as text

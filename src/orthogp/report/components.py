@@ -32,7 +32,7 @@ from orthogp.report.plots import (
     draw_image,
     save,
 )
-from orthogp.report.summary import Names, column_names, plain
+from orthogp.report.summary import Names, column_names, latent_functions, plain
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -69,9 +69,9 @@ class Component:
     kernel : Kernel
         The learned kernel, relative to those columns.
     share : float or (p,)
-        The variance of its posterior mean over the training rows, relative to that of y (of a
-        classifier, to that of the mean of f). Components of columns that go together may cancel in
-        part, and their shares then add up to more than 1.
+        The variance of its posterior mean over the training rows, relative to the variance of y
+        (with a classifier, of the mean of f). Components of correlated columns may cancel in part,
+        and their shares then add up to more than 1.
     lower, upper : (d,)
         The range of the columns in the training rows.
     """
@@ -135,7 +135,7 @@ class AdditiveParts:
     scale : (p,)
         The units of the targets.
     one_target : bool
-        Whether the axis of the targets is to be dropped.
+        Whether results have no axis of targets.
     """
 
     posterior: AdditivePosterior
@@ -231,16 +231,25 @@ def parts_of(model: GPRegressor) -> AdditiveParts:
 def class_parts(model: GPClassifier, label: Any = None) -> AdditiveParts:
     """Return the components of the log odds of a class; `InputError` if there are none."""
     check_is_fitted(model, "posterior_")
-    number = _latent_number(model.classes_.tolist(), label)
-    kernels = model.kernel_ if isinstance(model.kernel_, tuple) else (model.kernel_,)
-    return AdditiveParts(
-        posterior=_additive(model._posteriors[number]),
-        kernel=kernels[number],
-        columns=model.columns_,
-        names=column_names(model),
-        extent=model._extent,
-        scale=np.ones(1),
-        one_target=True,
+    classes = model.classes_.tolist()
+    for known, kernel, posterior, _ in latent_functions(model):
+        if label == known or (label is None and len(classes) == 2):
+            return AdditiveParts(
+                posterior=_additive(posterior),
+                kernel=kernel,
+                columns=model.columns_,
+                names=column_names(model),
+                extent=model._extent,
+                scale=np.ones(1),
+                one_target=True,
+            )
+    if len(classes) == 2:
+        raise InputError(
+            f"With two classes the components are those of the log odds of {classes[1]!r}, got "
+            f"label={label!r}: leave it out."
+        )
+    raise InputError(
+        f"Each class has components of its own: label must be one of {classes}, got {label!r}."
     )
 
 
@@ -258,22 +267,6 @@ def effect_on_odds(label: Any) -> str:
 def renamed(components: Sequence[Component], names: Names) -> list[Component]:
     """Return components that are called by the names of a model's inputs."""
     return [replace(each, name=names.product(each.columns)) for each in components]
-
-
-def _latent_number(known: list[Any], label: Any) -> int:
-    """Return the number of the latent function of a class."""
-    if len(known) == 2 and label in (None, known[1]):
-        return 0
-    if len(known) > 2 and label in known:
-        return known.index(label)
-    if len(known) == 2:
-        raise InputError(
-            f"With two classes the components are those of the log odds of {known[1]!r}, got "
-            f"label={label!r}: leave it out."
-        )
-    raise InputError(
-        f"Each class has components of its own: label must be one of {known}, got {label!r}."
-    )
 
 
 def _additive(posterior: Any) -> AdditivePosterior:

@@ -227,7 +227,7 @@ class Figures:
     ) -> list[Drawing]:
         """Return the components of a target or of the log odds of a class.
 
-        With `most`, those of the largest shares, the largest first.
+        With `most`, that number of components with the largest shares, the largest first.
         """
         if hasattr(self.model, "classes_"):
             parts, on, ylabel = (

@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -112,7 +113,7 @@ class Drawing(NamedTuple):
 
 
 def compose(drawings: Sequence[Drawing]) -> Figure:
-    """Return a figure of panels side by side, those of a size together.
+    """Return a figure of panels side by side, panels of equal size together.
 
     A single panel has its legend above, unless it has drawn one itself.
     """
@@ -221,8 +222,8 @@ class Panel(NamedTuple):
     reference: float | None = None
     floor: float | None = None
 
-    def draw(self, axes: Axes, labels: Sequence[str]) -> None:
-        """Draw the level line and the curves, each in the look of its place among the labels."""
+    def draw(self, labels: Sequence[str], numbers: Sequence[int], axes: Axes) -> None:
+        """Draw level line and curves, each in the look of its place among the labels."""
         if self.reference is not None:
             look: dict[str, Any] = {"color": BLACK, "linewidth": 1.1, "linestyle": "-."}
             axes.axhline(self.reference, label=_EXACT, **look)
@@ -245,10 +246,13 @@ class Panel(NamedTuple):
         clipped = any(np.any(y < floor) for _, y in self.curves.values())
         note = f" ({floor:g} or less at the foot)" if clipped else ""
         axes.set(ylabel=self.ylabel + note, yscale="linear" if self.floor is None else "log")
+        axes.set(title=self.title, xlabel="number of features M", xscale="log")
+        axes.set_xticks(numbers, map(str, numbers))
+        axes.set_xticks([], minor=True)
 
 
 def plot_panels(
-    panels: Sequence[Panel], labels: Sequence[str], *, title: str, xticks: Sequence[int]
+    panels: Sequence[Panel], labels: Sequence[str], numbers: Sequence[int], title: str
 ) -> Figure:
     """Return a figure of panels that share their curves' looks and one legend.
 
@@ -256,23 +260,19 @@ def plot_panels(
     ----------
     labels : sequence of str
         Of all curves, in the legend's order.
-    xticks : sequence of int
-        The numbers of features to print below a logarithmic axis.
+    numbers : sequence of int
+        The numbers of features to print below the axes.
     """
-    matplotlib = require_matplotlib()
-    with matplotlib.rc_context(STYLE):
-        size = (3.9 * len(panels) + 1.6, 4.2)
-        figure = matplotlib.figure.Figure(figsize=size, layout="constrained")
-        figure.suptitle(title, x=0.01, ha="left", fontsize=12)
-        handles = {}
-        for axes, panel in zip(figure.subplots(1, len(panels), sharex=True), panels, strict=True):
-            panel.draw(axes, labels)
-            axes.set(title=panel.title, xlabel="number of features M", xscale="log")
-            axes.set_xticks(xticks, map(str, xticks))
-            axes.set_xticks([], minor=True)
-            for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
-                handles.setdefault(label, handle)
-        order = [label for label in (*labels, _EXACT) if label in handles]
+    figure: Any = compose(
+        [Drawing(own.title, partial(own.draw, labels, numbers), (4.4, 4.2)) for own in panels]
+    )
+    figure.suptitle(title, x=0.01, ha="left", fontsize=12)
+    handles = {}
+    for axes in figure.axes:
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            handles.setdefault(label, handle)
+    order = [label for label in (*labels, _EXACT) if label in handles]
+    with require_matplotlib().rc_context(STYLE):
         figure.legend([handles[label] for label in order], order, loc="outside center right")
     return figure
 
@@ -283,16 +283,8 @@ def plot_panels(
 class Svg(NamedTuple):
     """A figure to stand inside a page.
 
-    Attributes
-    ----------
-    look : str
-        The class that the page's style sheet knows the figure by.
-    width : float
-        The width beyond which the figure is not stretched, in pixels.
-    description : str
-        The figure in words, for those who do not see it.
-    body : str
-        The content of the svg element, with the page's font and colours.
+    `look` is its class in the page's style sheet, `width` the largest width in pixels, and `body`
+    the content of the svg element, with the page's font and colours.
     """
 
     look: str
