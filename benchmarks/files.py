@@ -108,7 +108,7 @@ def sum_folder(folder: Path) -> dict[str, float]:
     begin = begin_like(GPRegressor(), 2)
     began = time.perf_counter()
     source = open_source([str(folder)], ["y"], ["a", "b"])
-    streamed = sum_files(source, begin, num_threads=threads)
+    streamed = sum_files(source, begin)
     seconds = time.perf_counter() - began
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (
         1e6 if sys.platform == "darwin" else 1e3
@@ -123,7 +123,7 @@ def sum_folder(folder: Path) -> dict[str, float]:
     error = 0.0
     for _ in range(REPEATS):
         began = time.perf_counter()
-        found = sum_files(few, begin, num_threads=threads).sketch.statistics
+        found = sum_files(few, begin).sketch.statistics
         middle = time.perf_counter()
         expected = FourierStatistics.from_data(
             lattice, X, y, target_shift=shift, num_threads=threads
@@ -154,7 +154,7 @@ def cluster_rows(folder: Path) -> dict[str, float]:
     from orthogp.files.cluster import Cluster
     from orthogp.files.fitting import begin_like
     from orthogp.files.source import open_source
-    from orthogp.files.workers import sum_on_cluster
+    from orthogp.files.summing import Pass, sum_files
 
     settings = {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0", "memory_limit": 0}
     source = open_source([str(folder)], ["y"], ["a", "b"])
@@ -172,13 +172,13 @@ def cluster_rows(folder: Path) -> dict[str, float]:
             stack.enter_context(running)
             clusters[number] = stack.enter_context(Cluster(running.scheduler_address))
             # The workers import what they need.
-            sum_on_cluster(first, begin, clusters[number])
+            sum_files(first, begin, Pass(cluster=clusters[number]))
         for _ in range(REPEATS):
             found = {}
             for number, cluster in clusters.items():
                 before, used = cluster.moved(), processor_time(cluster)
                 began = time.perf_counter()
-                found[number] = sum_on_cluster(source, begin, cluster).sketch.statistics
+                found[number] = sum_files(source, begin, Pass(cluster=cluster)).sketch.statistics
                 times[number].append(time.perf_counter() - began)
                 work[number].append(processor_time(cluster) - used)
                 moved = cluster.moved() - before

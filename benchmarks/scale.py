@@ -65,8 +65,7 @@ def measure(num_dims: int, num_rows: int) -> dict[str, float]:
     from orthogp import FourierStatistics, GPRegressor
     from orthogp.files.fitting import begin_like
     from orthogp.files.source import open_source
-    from orthogp.files.summing import batches, weighted_rows
-    from orthogp.files.workers import sum_unit, work_units
+    from orthogp.files.summing import batches, sum_unit, work_units
 
     rng = np.random.default_rng(0)
     X = rng.uniform(0, 10, (num_rows, num_dims))
@@ -80,9 +79,8 @@ def measure(num_dims: int, num_rows: int) -> dict[str, float]:
         pacsv.write_csv(table.slice(0, few), text)
         sources = [open_source([path], ["y"], names) for path in (parquet, text)]
         first = next(iter(batches(sources[0], 0, None, 100_000)))
-        rows = weighted_rows(first.columns, sources[0].reading)
-        assert rows is not None
-        like = begin_like(GPRegressor(n_jobs=1), num_dims)(rows, None, num_rows)
+        assert first.rows is not None
+        like = begin_like(GPRegressor(n_jobs=1), num_dims)(first.rows, None, num_rows)
         lattice = like.statistics.lattice
 
         def in_memory(count: int) -> FourierStatistics:
@@ -117,7 +115,7 @@ def fixed_costs() -> dict[str, float]:
     from orthogp.files.cluster import Cluster
     from orthogp.files.source import open_source
 
-    program = "import time; t = time.process_time(); import orthogp.files.workers; "
+    program = "import time; t = time.process_time(); import orthogp.files.summing; "
     program += "print(time.process_time() - t)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     with tempfile.TemporaryDirectory() as folder:

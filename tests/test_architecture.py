@@ -15,6 +15,7 @@ ROOT = Path(orthogp.__file__).resolve().parent
 # Parts that are not named here stand at the right end, and may import all that is named.
 ORDER = (
     "errors",
+    "atomic",
     "rows",
     "persistence",
     "precision",

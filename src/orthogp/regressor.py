@@ -18,7 +18,8 @@ from sklearn.utils.validation import check_is_fitted
 from orthogp.engines import Outcome, Task, fit_rows, fit_sketch
 from orthogp.errors import FitWarning, InputError, OutOfDomainWarning
 from orthogp.features import Features
-from orthogp.files.fitting import MEMORY, fit_paths, fit_sums
+from orthogp.files.fitting import MEMORY, fit_files, fit_sums
+from orthogp.files.source import open_source
 from orthogp.forgetting import check_forgotten
 from orthogp.inference import Domain, Functions, Gaussian
 from orthogp.kernels import Kernel
@@ -215,16 +216,8 @@ class GPRegressor(PersistenceMixin, RegressorMixin, BaseEstimator):
         scheduler : str or distributed.Client, optional
             A dask scheduler, whose workers sum the rows: they must see the files.
         """
-        fit_paths(
-            self,
-            data,
-            target,
-            inputs,
-            weights=weights,
-            skip_bad=skip_bad,
-            memory=memory,
-            scheduler=scheduler,
-        )
+        source = open_source(data, target, inputs, weights=weights, skip_bad=skip_bad)
+        fit_files(self, source, memory, scheduler)
         return self
 
     def fit_sketch(self, sketch: Sketch) -> Self:

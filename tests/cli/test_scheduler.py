@@ -15,12 +15,11 @@ from distributed import LocalCluster
 
 from orthogp import GPRegressor
 from orthogp.cli import main
-from orthogp.files import workers
+from orthogp.files import summing
 from orthogp.files.cluster import Cluster
 from orthogp.files.fitting import begin_like
 from orthogp.files.source import open_source
-from orthogp.files.summing import Silence, sum_files
-from orthogp.files.workers import sum_on_cluster, work_units
+from orthogp.files.summing import Pass, Silence, sum_files, work_units
 from orthogp.storage import load_sketch
 
 QUICK = ("--kernel", "rbf", "--num-features", "21", "--solver", "dense")
@@ -81,7 +80,7 @@ def address() -> Iterator[str]:
 @pytest.fixture
 def small_units(monkeypatch: pytest.MonkeyPatch) -> None:
     """Units of work as small as the data."""
-    monkeypatch.setattr(workers, "_LEAST_ROWS", 300)
+    monkeypatch.setattr(summing, "_LEAST_ROWS", 300)
 
 
 def assert_same_sums(found: Path, expected: Path) -> None:
@@ -156,7 +155,7 @@ def test_additive_sums_and_a_sample_come_from_workers(data: Path, address: str) 
     source = open_source([str(data / "parts")], ["y"])
     begin = begin_like(GPRegressor("additive-rbf"), 2)
     with Cluster(address) as joined:
-        found = sum_on_cluster(source, begin, joined, sample_rows=100)
+        found = sum_files(source, begin, Pass(cluster=joined, sample_rows=100))
     expected = sum_files(source, begin)
     for part, want in zip(found.sketch.statistics.parts, expected.sketch.statistics.parts):
         np.testing.assert_allclose(part.point_sums, want.point_sums, atol=1e-9)
@@ -227,7 +226,7 @@ class Assassin(Silence):
 
 @pytest.mark.slow
 def test_files_survive_a_worker_that_is_killed(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workers, "_LEAST_ROWS", 100)
+    monkeypatch.setattr(summing, "_LEAST_ROWS", 100)
     source = open_source([str(data / "parts")], ["y"])
     begin = begin_like(GPRegressor(), 2)
     expected = sum_files(source, begin).sketch
@@ -237,7 +236,7 @@ def test_files_survive_a_worker_that_is_killed(data: Path, monkeypatch: pytest.M
         Cluster(running.scheduler_address) as joined,
     ):
         assassin = Assassin(joined)
-        found = sum_on_cluster(source, begin, joined, watcher=assassin).sketch
+        found = sum_files(source, begin, Pass(cluster=joined, watcher=assassin)).sketch
         assert assassin.victim not in joined.client.run(os.getpid).values()
     assert assassin.steps == 15
     assert found.statistics.rows == expected.statistics.rows

@@ -237,7 +237,7 @@ def _kind(path: str) -> str | None:
 
 
 MODEL = Recognised("model of orthogp", _is_model)
-SKETCH = Recognised("statistics of orthogp", lambda path: _kind(path) == "sketch")
+SKETCH = Recognised("statistics of orthogp", lambda path: _kind(path) in ("sketch", "checkpoint"))
 REPORT = Recognised("report of orthogp", _is_report)
 
 

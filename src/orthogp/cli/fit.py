@@ -243,19 +243,11 @@ def _from_rows(
     checkpoint: str | None,
 ) -> None:
     from orthogp.errors import OrthogpError
-    from orthogp.files.fitting import fit_source
+    from orthogp.files.fitting import SAMPLE_ROWS, fit_source
     from orthogp.files.source import open_source, standard_input_as_file
+    from orthogp.files.summing import Pass
     from orthogp.report import diagnose
 
-    reading: dict[str, Any] = {
-        "memory": rows.memory,
-        "checkpoint": checkpoint,
-        "every": summing.checkpoint_seconds,
-        "batch_rows": summing.batch_rows,
-    }
-    if summing.scheduler is not None and not rows.diagnostics:
-        # No rows are needed here, and none travel.
-        reading["sample_rows"] = 0
     with standard_input_as_file(given.data) as files:
         source = open_source(files, **given.columns())
         if rows.domain is not None:
@@ -265,7 +257,17 @@ def _from_rows(
             box = domain_in_numbers(rows.domain, source.reading)
             model.set_params(domain=(tuple(box.lower.tolist()), tuple(box.upper.tolist())))
         with _joined_cluster(summing.scheduler, console) as cluster:
-            read = fit_source(model, source, watcher=console, cluster=cluster, **reading)
+            # If nobody asks for the rows of a cluster, none travels.
+            sample_rows = 0 if cluster is not None and not rows.diagnostics else SAMPLE_ROWS
+            how = Pass(
+                sample_rows=sample_rows,
+                batch_rows=summing.batch_rows,
+                checkpoint=checkpoint,
+                every=summing.checkpoint_seconds,
+                watcher=console,
+                cluster=cluster,
+            )
+            read = fit_source(model, source, how, rows.memory)
     console.tell_rows(read.source.reading, read.tally)
     if rows.diagnostics:
         X, y, weights, _ = read.sample
@@ -422,11 +424,10 @@ def _sum(
 ) -> tuple[Sketch, dict[str, Any]]:
     """Return the sums of files, and a description of their rows."""
     from orthogp import GPRegressor
+    from orthogp.files.columns import TimeScale
     from orthogp.files.fitting import about_rows, begin_like
     from orthogp.files.source import open_source
-    from orthogp.files.summing import Checkpoint, fingerprint, sum_files
-    from orthogp.files.times import TimeScale
-    from orthogp.statistics.nufft import available_threads
+    from orthogp.files.summing import Pass, sum_files
     from orthogp.storage import load_sketch
 
     columns, times = given.columns(), None
@@ -437,41 +438,24 @@ def _sum(
         times = [TimeScale.from_json(scale) for scale in about.get("times", [])] or None
     if columns["targets"] is None:
         raise click.UsageError("Missing option '--target': the column to predict.")
-    source = open_source(given.data, **columns, times=times)
+    source = open_source(given.data, **columns)
+    if times is not None:
+        source = source.with_times(times)
     estimator = GPRegressor(wanted.kernel, mean=mean_of(wanted.mean))
     if wanted.domain is not None:
         source = scaled_for(source, wanted.domain)
         extent = domain_in_numbers(wanted.domain, source.reading)
     begin = begin_like(estimator, len(source.reading.inputs), like)
-    pass_over: dict[str, Any] = {
-        "extent": extent,
-        "watcher": console,
-        "batch_rows": summing.batch_rows,
-    }
-    if summing.scheduler is not None:
-        from orthogp.files.workers import sum_on_cluster
-
-        with _joined_cluster(summing.scheduler, console) as cluster:
-            assert cluster is not None
-            streamed = sum_on_cluster(source, begin, cluster, **pass_over)
-    else:
-        note = None
-        if checkpoint is not None:
-            settings = {
-                "kernel": wanted.kernel,
-                "mean": wanted.mean,
-                "domain": wanted.domain,
-                "batch_rows": summing.batch_rows,
-                "lattice": None,
-            }
-            if like is not None:
-                # All that sums on the lattice of others share with them.
-                lattices = [part.lattice for part in like.statistics.parts]
-                settings["lattice"] = [*lattices, like.shift]
-            note = Checkpoint(checkpoint, fingerprint(source, settings), summing.checkpoint_seconds)
-        streamed = sum_files(
-            source, begin, checkpoint=note, num_threads=available_threads(), **pass_over
+    with _joined_cluster(summing.scheduler, console) as cluster:
+        how = Pass(
+            extent=extent,
+            batch_rows=summing.batch_rows,
+            checkpoint=checkpoint,
+            every=summing.checkpoint_seconds,
+            watcher=console,
+            cluster=cluster,
         )
+        streamed = sum_files(source, begin, how)
     console.tell_rows(streamed.source.reading, streamed.tally)
     return streamed.sketch, about_rows(streamed.source, streamed.tally)
 

@@ -317,7 +317,7 @@ def domain_in_numbers(domain: Sequence[Interval], reading: Reading) -> Domain:
     import numpy as np
 
     from orthogp.errors import InputError
-    from orthogp.files.times import SINCE_1970
+    from orthogp.files.columns import SINCE_1970
     from orthogp.inference import Domain
 
     if len(domain) != len(reading.inputs):
@@ -346,7 +346,7 @@ def scaled_for(source: RowSource, domain: Sequence[Interval]) -> RowSource:
     So pieces of one data set, summed apart for the same domain, are on the same scales.
     """
     from orthogp.errors import InputError
-    from orthogp.files.times import SINCE_1970, TimeScale
+    from orthogp.files.columns import SINCE_1970, TimeScale
 
     times = list(source.reading.times)
     for j, ((low, high), scale) in enumerate(zip(domain, times)):

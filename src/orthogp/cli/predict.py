@@ -15,9 +15,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from orthogp.files.columns import Tally
+    from orthogp.files.columns import Tally, TimeScale
     from orthogp.files.source import RowSource
-    from orthogp.files.times import TimeScale
     from orthogp.files.writing import TableWriter
 
 _EXAMPLES = """\b
@@ -73,9 +72,8 @@ def predict(
         fitted = load_fitted(model)
         names, times = _columns(fitted, inputs, model)
         with standard_input_as_file(data) as files:
-            source = open_source(
-                files, (), names, times=times, skip_bad=skip_bad, keep_missing=True
-            )
+            source = open_source(files, (), names, skip_bad=skip_bad, keep_missing=True)
+            source = source.with_times(times)
             written = [*source.reading.inputs, *_result_names(fitted)]
             console.begin("predicting", source.num_rows)
             with table_writer(out, written) as writer:
@@ -119,7 +117,7 @@ def _columns(
 ) -> tuple[list[str], list[TimeScale | None]]:
     """Return the names of the model's columns, and what its numbers mean where they are times."""
     from orthogp.errors import InputError
-    from orthogp.files.times import TimeScale
+    from orthogp.files.columns import TimeScale
 
     about = getattr(model, "about_", {})
     times: list[Any] = [TimeScale.from_json(scale) for scale in about.get("times", [])]

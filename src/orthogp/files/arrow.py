@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, BinaryIO, Literal, NamedTuple
+from typing import Any, BinaryIO, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -14,8 +14,16 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from orthogp.errors import InputError
-from orthogp.files.columns import MISSING, Block, Piece, Reading, Tally, complete_rows, find_column
-from orthogp.files.times import TimeScale
+from orthogp.files.columns import (
+    MISSING,
+    Block,
+    Piece,
+    Reading,
+    Tally,
+    TimeScale,
+    complete_rows,
+    find_column,
+)
 from orthogp.inference import Domain
 
 # The number of rows that are decoded at once.
@@ -24,45 +32,22 @@ _NULLS = sorted({form(word) for word in (*MISSING, "nan") for form in (str, str.
 _UNITS = {"s": 10**6, "ms": 10**3, "us": 1}
 
 
-class ParquetHeader(NamedTuple):
-    """What a Parquet file says of itself.
-
-    Attributes
-    ----------
-    schema : pyarrow.Schema
-    group_rows : tuple of int
-        The rows of each row group.
-    """
-
-    schema: Any
-    group_rows: tuple[int, ...]
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The columns."""
-        return tuple(self.schema.names)
-
-
-def parquet_header(path: str, label: str) -> ParquetHeader:
-    """Return what a Parquet file says of itself."""
+def parquet_header(path: str, label: str) -> tuple[Any, tuple[int, ...]]:
+    """Return the schema of a Parquet file, and the number of rows of each row group."""
     with _opened(path, label) as file:
         meta = file.metadata
         rows = tuple(meta.row_group(g).num_rows for g in range(meta.num_row_groups))
-        return ParquetHeader(file.schema_arrow, rows)
+        return file.schema_arrow, rows
 
 
-def parquet_kind(header: ParquetHeader, label: str, name: str) -> Literal["number", "time"]:
+def parquet_kind(schema: Any, label: str, name: str) -> Literal["number", "time"]:
     """Return what a column holds; refuse one that holds neither."""
-    kind = header.schema.field(find_column(label, header.names, name)).type
+    kind = schema.field(find_column(label, schema.names, name)).type
     types = pa.types
     if types.is_timestamp(kind) or types.is_date(kind):
         return "time"
-    if (
-        types.is_integer(kind)
-        or types.is_floating(kind)
-        or types.is_decimal(kind)
-        or types.is_boolean(kind)
-    ):
+    numbers = (types.is_integer, types.is_floating, types.is_decimal, types.is_boolean)
+    if any(is_number(kind) for is_number in numbers):
         return "number"
     raise InputError(
         f"Column {name!r} of {label} holds {kind}, but must hold numbers or date-times: choose "
@@ -71,9 +56,9 @@ def parquet_kind(header: ParquetHeader, label: str, name: str) -> Literal["numbe
 
 
 def parquet_extent(path: str, label: str, names: Sequence[str]) -> Domain | None:
-    """Return the box around columns by the file's own statistics.
+    """Return the box around columns by the file's statistics, `None` if there are none.
 
-    Date-times are in microseconds since 1970. `None` if the file does not say.
+    Date-times are in microseconds since 1970.
     """
     with _opened(path, label) as file:
         meta = file.metadata
@@ -85,7 +70,9 @@ def parquet_extent(path: str, label: str, names: Sequence[str]) -> Domain | None
                 continue
             for j, (name, kind) in enumerate(zip(names, kinds)):
                 found = meta.row_group(group).column(positions[name]).statistics
-                if found is None or not found.has_min_max or _unstated(kind):
+                # Statistics of decimals and of half precision are no numbers.
+                opaque = pa.types.is_decimal(kind) or pa.types.is_float16(kind)
+                if found is None or not found.has_min_max or opaque:
                     return None
                 low, high = _stated_extent(found, meta.schema.column(positions[name]), kind)
                 lower[j], upper[j] = min(lower[j], low), max(upper[j], high)
@@ -226,11 +213,6 @@ def _numbers(array: Any, scale: TimeScale | None) -> NDArray[np.float64]:
     if array.null_count:
         numbers[array.is_null().to_numpy(zero_copy_only=False)] = np.nan
     return numbers
-
-
-def _unstated(kind: Any) -> bool:
-    """Return whether statistics of a type are not numbers."""
-    return pa.types.is_decimal(kind) or pa.types.is_float16(kind)
 
 
 def _stated_extent(found: Any, column: Any, kind: Any) -> tuple[float, float]:

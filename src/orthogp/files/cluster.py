@@ -11,11 +11,10 @@ import operator
 import pickle
 import pkgutil
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,7 +44,7 @@ FAN_IN = 8
 _VERSION = "orthogp:__version__"
 
 
-class Cluster:
+class Cluster(AbstractContextManager):
     """The workers behind a dask.distributed scheduler.
 
     Parameters
@@ -75,15 +74,7 @@ class Cluster:
             self.close()
             raise
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -98,11 +89,11 @@ class Cluster:
 
     @property
     def num_threads(self) -> int:
-        """How many tasks run at once."""
+        """The number of tasks that run at once."""
         return max(1, sum(self._client.nthreads().values()))
 
     def moved(self) -> int:
-        """Return the bytes that the workers of now have sent to each other since they began."""
+        """Return the number of bytes that the present workers have sent to each other."""
         return sum(self._client.run(_sent).values())
 
     def map(
@@ -111,16 +102,14 @@ class Cluster:
         tasks: Sequence[Any],
         done: Callable[[int], object] = int,
     ) -> list[Any]:
-        """Return what a pure function gives for every task: small things, all of which travel.
+        """Return the results of a pure function for all tasks; the results are small, and travel.
 
-        Parameters
-        ----------
-        done : callable
-            Is told the index of every task that has ended.
+        `done` is told the index of every task that has ended.
         """
         with _in_words(self.address):
             futures = self._client.map(function, tasks, pure=False)
-            _Ended(futures).watch(done)
+            for index in _ended(futures):
+                done(index)
             return self._client.gather(futures)
 
     def total(
@@ -130,14 +119,10 @@ class Cluster:
         add: Callable[[Any, Any], Any],
         done: Callable[[int], object] = int,
     ) -> Any:
-        """Return the sum of what a pure function gives for every task, added on the workers.
+        """Return the sum of the results of a pure function, added on the workers.
 
-        Parameters
-        ----------
-        function, add : callable
-            Of modules that the workers have.
-        done : callable
-            Is told the index of every task that has ended.
+        Both functions are of modules that the workers have; `done` is told the index of every task
+        that has ended.
         """
         client = self._client
         with _in_words(self.address):
@@ -150,9 +135,10 @@ class Cluster:
             root = _folded(fold, leaves)
             try:
                 # Whoever holds a future holds its result on the workers: no list of them stays.
-                ended = _Ended(leaves)
+                ended = _ended(leaves)
                 del leaves
-                ended.watch(done)
+                for index in ended:
+                    done(index)
                 return root.result().value
             except BaseException:
                 root.cancel()
@@ -208,12 +194,12 @@ class Weighed:
 
 
 def weighed(function: Callable[..., Any], *arguments: Any) -> Weighed:
-    """Return what a function makes of a task."""
+    """Return the result of a function with its size."""
     return Weighed.of(function(*arguments))
 
 
 def added(add: Callable[[Any, Any], Any], *items: Weighed) -> Weighed:
-    """Return the sum of values in their order, of which `None` counts for nothing."""
+    """Return the sum of the values that are not `None`, in their order."""
     total = None
     for item in items:
         if item.value is not None:
@@ -232,52 +218,45 @@ def _folded(fold: Callable[..., Any], leaves: Sequence[Any]) -> Any:
 
 # ---------------------------------------------------------------------- dask's collections
 
-#: From what is made of one chunk's X, y and weights to the delayed results of all chunks.
+#: From a function of one chunk's X, y and weights to its delayed results for all chunks.
 Chunks = Callable[[Callable[..., Any]], list[Any]]
 
 
-def sum_collection(
-    summed: Callable[..., Any],
-    data: Any,
-    target: Any,
-    *,
-    inputs: Sequence[Any] | None = None,
-    weights: Any = None,
-    lattice: FrequencyLattice | None = None,
-    scheduler: str | Client | None = None,
-) -> Any:
-    """Return the statistics of a dask array or frame; see `FourierStatistics.from_dask`.
-
-    Parameters
-    ----------
-    summed : callable
-        Takes a lattice, X, y and weights of one chunk, and returns statistics that can be added.
-    """
+def collection_chunks(data: Any, target: Any, inputs: Sequence[Any] | None, weights: Any) -> Chunks:
+    """Return the chunks of a dask array or frame; see `FourierStatistics.from_dask`."""
     if not dask.is_dask_collection(data):
         raise InputError(
             f"Expected a dask array or data frame, got {type(data).__name__}: use from_data for "
             "rows in memory."
         )
     chunked = _frame_chunks if hasattr(data, "columns") else _array_chunks
-    chunks = chunked(data, target, inputs, weights)
+    return chunked(data, target, inputs, weights)
+
+
+def sum_chunks(
+    chunks: Chunks,
+    summed: Callable[..., Any],
+    lattice: FrequencyLattice | None,
+    scheduler: str | Client | None,
+) -> Any:
+    """Return the statistics of the rows of all chunks.
+
+    `summed` takes a lattice, X, y and weights of one chunk, and returns statistics that can be
+    added. Without a lattice, a first pass finds the extent of the data.
+    """
     cluster = None if scheduler is None else Cluster(scheduler)
     try:
         with _in_words("dask's scheduler" if cluster is None else cluster.address):
             if lattice is None:
                 lattice = default_lattice(_reduced(cluster, chunks(_chunk_extent), _united))
-            found = _reduced(cluster, chunks(partial(_chunk_sums, summed, lattice)), operator.add)
+            return _reduced(cluster, chunks(partial(_chunk_sums, summed, lattice)), operator.add)
     finally:
         if cluster is not None:
             cluster.close()
-    if found is None:
-        raise InputError("The data are empty: at least one row is needed.")
-    return found
 
 
-def default_lattice(found: tuple[Domain, int] | None) -> FrequencyLattice:
+def default_lattice(found: tuple[Domain, int]) -> FrequencyLattice:
     """Return the lattice that a model would choose for a number of rows in a box."""
-    if found is None:
-        raise InputError("The data are empty: at least one row is needed.")
     box, num_rows = found
     return FrequencyLattice.for_domain(
         *box,
@@ -287,18 +266,22 @@ def default_lattice(found: tuple[Domain, int] | None) -> FrequencyLattice:
 
 
 def _reduced(cluster: Cluster | None, leaves: list[Any], add: Callable[[Any, Any], Any]) -> Any:
-    """Return the sum of delayed results, of which `None` counts for nothing."""
+    """Return the sum of delayed results that are not `None`; raise `InputError` if all are."""
     fold = dask.delayed(partial(added, add), traverse=False)
     # One graph: dask orders it so that sums are added as soon as they are there.
     root = _folded(lambda _, *group: fold(*group), leaves)
     if cluster is None:
-        return root.compute().value
-    future: Any = cluster.client.compute(root)
-    try:
-        return future.result().value
-    except BaseException:
-        future.cancel()
-        raise
+        found = root.compute().value
+    else:
+        future: Any = cluster.client.compute(root)
+        try:
+            found = future.result().value
+        except BaseException:
+            future.cancel()
+            raise
+    if found is None:
+        raise InputError("The data are empty: at least one row is needed.")
+    return found
 
 
 def _array_chunks(data: Any, target: Any, inputs: Any, weights: Any) -> Chunks:
@@ -313,9 +296,9 @@ def _array_chunks(data: Any, target: Any, inputs: Any, weights: Any) -> Chunks:
         if inputs is None:
             inputs = [column for column in range(width) if column not in (*targets, weights)]
         _check_dims(len(inputs))
-        return partial(
-            _blockwise, [data.rechunk({1: -1})], partial(_of_table, list(inputs), targets, weights)
-        )
+        table = data.rechunk({1: -1})
+        columns = (list(inputs), targets, weights)
+        return lambda function: _blockwise([table], partial(_of_table, *columns, function))
     if inputs is not None:
         data = data[:, list(inputs)]
     _check_dims(data.shape[1])
@@ -334,19 +317,17 @@ def _array_chunks(data: Any, target: Any, inputs: Any, weights: Any) -> Chunks:
             )
         rows = {0: data.chunks[0]} if known else {}
         arrays.append(array.rechunk({**rows, **({1: -1} if array.ndim == 2 else {})}))
-    return partial(_blockwise, arrays, _of_arrays)
+    return partial(_blockwise, arrays)
 
 
-def _blockwise(
-    arrays: list[Any], of: Callable[..., Any], function: Callable[..., Any]
-) -> list[Any]:
+def _blockwise(arrays: list[Any], function: Callable[..., Any]) -> list[Any]:
     """Return the delayed results of a function of the blocks of arrays with the same rows."""
     import dask.array
 
     # The rows are the first axis of all; the others have one chunk each.
     axes = [(0, *(10 * i + d for d in range(1, array.ndim))) for i, array in enumerate(arrays, 1)]
     results = dask.array.blockwise(
-        partial(weighed, of, function),
+        partial(weighed, function),
         (0,),
         *(item for pair in zip(arrays, axes) for item in pair),
         concatenate=True,
@@ -383,12 +364,6 @@ def _frame_chunks(data: Any, target: Any, inputs: Any, weights: Any) -> Chunks:
     return chunks
 
 
-def _of_arrays(
-    function: Callable[..., Any], X: NDArray, y: NDArray, weights: NDArray | None = None
-) -> Any:
-    return function(X, y, weights)
-
-
 def _of_table(
     inputs: list[int],
     targets: list[int],
@@ -403,13 +378,15 @@ def _of_table(
 def _of_frame(
     inputs: list[Any], targets: list[Any], weights: Any, function: Callable[..., Any], part: Any
 ) -> Any:
-    """Return what a function makes of a data frame in memory; NaN for what is missing."""
+    """Return a function of the columns of a data frame in memory; missing values become NaN."""
     X, y = (part[names].to_numpy(dtype=np.float64, na_value=np.nan) for names in (inputs, targets))
     w = None if weights is None else part[weights].to_numpy(dtype=np.float64, na_value=np.nan)
     return function(X, y, w)
 
 
-def _chunk_extent(X: NDArray, y: NDArray, weights: NDArray | None) -> tuple[Domain, int] | None:
+def _chunk_extent(
+    X: NDArray, y: NDArray, weights: NDArray | None = None
+) -> tuple[Domain, int] | None:
     """Return the box around the rows that count, and their number."""
     X = X if weights is None else X[weights > 0]
     if len(X) == 0:
@@ -427,7 +404,7 @@ def _chunk_sums(
     lattice: FrequencyLattice,
     X: NDArray,
     y: NDArray,
-    weights: NDArray | None,
+    weights: NDArray | None = None,
 ) -> Any:
     """Return the sums of the rows on a lattice, `None` of no rows."""
     return summed(lattice, X, y, weights) if len(X) else None
@@ -448,19 +425,18 @@ def _sent(dask_worker: Any) -> int:
     return dask_worker.transfer_outgoing_bytes_total
 
 
-class _Ended:
-    """Futures in the order in which they end."""
+def _ended(futures: list[Any]) -> Iterator[int]:
+    """Return the indices of futures as they end; raise the error of the first that fails."""
+    indices = {future.key: index for index, future in enumerate(futures)}
+    queue = as_completed(futures, loop=futures[0].client.loop)
 
-    def __init__(self, futures: list[Any]) -> None:
-        self._indices = {future.key: index for index, future in enumerate(futures)}
-        self._queue = as_completed(futures, loop=futures[0].client.loop)
-
-    def watch(self, done: Callable[[int], object]) -> None:
-        """Wait for all, and raise the error of the first that fails."""
-        for future in self._queue:
+    def ended() -> Iterator[int]:
+        for future in queue:
             if future.status != "finished":
                 future.result()
-            done(self._indices[future.key])
+            yield indices[future.key]
+
+    return ended()
 
 
 def _version() -> str:
@@ -469,7 +445,7 @@ def _version() -> str:
 
 @contextmanager
 def _in_words(where: str) -> Iterator[None]:
-    """Turn what can happen to a cluster into one sentence."""
+    """Turn the failures of a cluster into one sentence each."""
     try:
         yield
     except KilledWorker as error:

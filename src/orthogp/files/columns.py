@@ -1,76 +1,117 @@
-"""What is read of files: columns by name, in stretches of files that any process can be given."""
+"""What is read of files: columns by name, date-times as numbers, pieces for any process."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from importlib.util import find_spec
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from orthogp.errors import InputError
-from orthogp.files.times import TimeScale
 from orthogp.statistics.lattice import MAX_DIMS
 
 #: The cells that stand for a missing value, in lower case, besides those that read as NaN.
 MISSING = frozenset({"", "na", "n/a", "#n/a", "null", "none"})
 # The largest number of column names in a sentence.
 _MOST_NAMES = 30
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+# The lengths of the units of time in microseconds, the shortest first.
+_MICROSECONDS = {
+    "microseconds": 1,
+    "seconds": 10**6,
+    "minutes": 60 * 10**6,
+    "hours": 3600 * 10**6,
+    "days": 86400 * 10**6,
+}
+# The smallest number of units that the data span, for the unit to be short enough.
+_FEWEST_UNITS = 50
 
 
-class Piece(NamedTuple):
-    """A stretch of one file: a unit of work.
+class TimeScale(NamedTuple):
+    """Numbers that stand for date-times: units since the beginning of a day, in UTC."""
 
-    Attributes
-    ----------
-    path : str
-    label : str
-        The name of the file in messages.
-    kind : {"parquet", "text"}
-    size, modified : int
-        The file's bytes and its time of change (microseconds) when it was opened.
-    begin, end : int
-        Row groups of a Parquet file, bytes of a text file (`end` -1: to its end).
-    skip : int
-        The number of rows of the first row group that have been read already.
-    line : int
-        The number of lines of the text file before `begin`; -1 if they were not counted.
-    """
+    #: "days", "hours", "minutes", "seconds" or "microseconds".
+    unit: str
+    #: The day that is zero, as in "2024-01-31".
+    origin: str
 
-    path: str
-    label: str
-    kind: Literal["parquet", "text"]
-    size: int
-    modified: int
-    begin: int
-    end: int
-    skip: int = 0
-    line: int = -1
+    @classmethod
+    def spanning(cls, lower: float, upper: float) -> TimeScale:
+        """Return the scale for date-times between two, in microseconds since 1970.
+
+        The origin is the first day; the unit is the longest that the data span 50 times.
+        """
+        day = str(np.datetime64(int(lower), "us").astype("datetime64[D]"))
+        for unit in ("days", "hours", "minutes"):
+            if upper - lower >= _FEWEST_UNITS * _MICROSECONDS[unit]:
+                return cls(unit, day)
+        return cls("seconds", day)
+
+    @property
+    def unit_microseconds(self) -> int:
+        """The length of a unit."""
+        return _MICROSECONDS[self.unit]
+
+    @property
+    def origin_microseconds(self) -> int:
+        """The origin, since 1970."""
+        return int(np.datetime64(self.origin, "us").astype(np.int64))
+
+    def number(self, text: str) -> float:
+        """Return the number of a date-time in ISO 8601, or raise `ValueError`."""
+        since = parse_datetime(text) - _EPOCH
+        microseconds = since // timedelta(microseconds=1) - self.origin_microseconds
+        return microseconds / self.unit_microseconds
+
+    def rescaled(self, values: NDArray[np.float64], source: TimeScale) -> NDArray[np.float64]:
+        """Return numbers of another scale as numbers of this one."""
+        start = source.origin_microseconds - self.origin_microseconds
+        return (values * source.unit_microseconds + start) / self.unit_microseconds
+
+    def datetimes(self, values: NDArray[np.float64]) -> NDArray[np.datetime64]:
+        """Return the date-times of numbers, to the microsecond; NaN becomes NaT."""
+        known = np.isfinite(values)
+        microseconds = np.rint(np.where(known, values, 0.0) * self.unit_microseconds)
+        times = (microseconds.astype(np.int64) + self.origin_microseconds).astype("datetime64[us]")
+        times[~known] = np.datetime64("NaT")
+        return times
+
+    def describe(self) -> str:
+        """Return the scale in words: "days since 2024-01-31"."""
+        return f"{self.unit} since {self.origin}"
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any] | None) -> TimeScale | None:
+        """Return the scale with the fields of a JSON record (`_asdict`), `None` for none."""
+        return None if value is None else cls(str(value["unit"]), str(value["origin"]))
+
+
+#: Exact in double precision; in use until a unit is chosen.
+SINCE_1970 = TimeScale("microseconds", "1970-01-01")
+
+
+def parse_datetime(text: str) -> datetime:
+    """Return a date-time in ISO 8601, taken as UTC unless it names its zone."""
+    value = datetime.fromisoformat(text.strip())
+    return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
 
 
 @dataclass(frozen=True)
 class Reading:
-    """The columns that are read, and how.
-
-    Attributes
-    ----------
-    inputs, targets : tuple of str
-    weights : str, optional
-    times : tuple of TimeScale or None
-        For each input, the scale of its date-times.
-    skip_bad : bool
-        Whether rows that cannot be read are counted instead of refused.
-    keep_missing : bool
-        Whether rows that lack a value stay, with NaN in its place.
-    """
+    """The columns that are read, and how."""
 
     inputs: tuple[str, ...]
     targets: tuple[str, ...]
     weights: str | None
+    #: For each input, the scale of its date-times.
     times: tuple[TimeScale | None, ...]
+    #: Whether rows that cannot be read are counted instead of refused.
     skip_bad: bool = False
+    #: Whether rows that lack a value stay, with NaN in its place.
     keep_missing: bool = False
 
     @property
@@ -88,15 +129,34 @@ class Reading:
         return replace(self, targets=(), weights=None)
 
 
-class Tally(NamedTuple):
-    """The numbers of rows that were used, that lack a value, and that cannot be read.
+class Piece(NamedTuple):
+    """A stretch of one file: a unit of work."""
 
-    `first_bad` says where the first unreadable row is.
-    """
+    path: str
+    #: The name of the file in messages.
+    label: str
+    kind: Literal["parquet", "text"]
+    #: The bytes of the file, its time of change in microseconds, and a code of its first and last
+    #: bytes, when it was opened.
+    size: int
+    modified: int
+    content: str
+    #: Row groups of a Parquet file, bytes of a text file (`end` -1: to its end).
+    begin: int
+    end: int
+    #: The number of rows of the first row group that have been read already.
+    skip: int = 0
+    #: The number of lines of the text file before `begin`; -1 if they were not counted.
+    line: int = -1
+
+
+class Tally(NamedTuple):
+    """The numbers of rows that were used, that lack a value, and that cannot be read."""
 
     used: int = 0
     missing: int = 0
     bad: int = 0
+    #: Where the first row is that cannot be read.
     first_bad: str | None = None
 
     @property
@@ -115,19 +175,12 @@ class Tally(NamedTuple):
 
 
 class Block(NamedTuple):
-    """Rows as they come from a file.
+    """Rows as they come from a file."""
 
-    Attributes
-    ----------
-    columns : (k, n)
-        The columns of a `Reading`, in its order.
-    tally : Tally
-    rest : Piece
-        The part of the piece that is still to be read.
-    """
-
+    #: The columns of a `Reading`, in its order, (k, n).
     columns: NDArray[np.float64]
     tally: Tally
+    #: The part of the piece that is still to be read.
     rest: Piece
 
 
@@ -212,6 +265,6 @@ def listed(names: Sequence[str]) -> str:
 
 
 def _some(names: Sequence[str]) -> str:
-    """Return names with commas between, the first of them if they are very many."""
+    """Return names with commas between, the first of them if there are very many."""
     rest = len(names) - _MOST_NAMES
     return listed(names) if rest <= 0 else f"{listed(names[:_MOST_NAMES])} and {rest} others"

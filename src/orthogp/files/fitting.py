@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import replace
-from os import PathLike
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,58 +18,30 @@ from orthogp.features import (
     takes_any_columns,
 )
 from orthogp.files.columns import Tally
-from orthogp.files.source import RowSource, as_rows, open_source
-from orthogp.files.summing import (
-    EVERY,
-    Begin,
-    Checkpoint,
-    RowSample,
-    Silence,
-    Watcher,
-    fingerprint,
-    sum_files,
-)
-from orthogp.inference import Domain
+from orthogp.files.source import RowSource, as_rows
+from orthogp.files.summing import Pass, RowSample, sum_files
 from orthogp.learning.sketches import OFFSET_SD, Sketch
 from orthogp.model_choice import Model, begin_sketch, choose_model
-from orthogp.rows import Rows
+from orthogp.rows import Domain, Rows
 from orthogp.statistics.lattice import MAX_DIMS
 from orthogp.statistics.nufft import available_threads
 from orthogp.validation import check_settings
 
-if TYPE_CHECKING:
-    from orthogp.files.cluster import Cluster
-
-#: The most bytes of rows that are read at once.
+#: The largest number of bytes of rows that are read at once.
 MEMORY = 400e6
 #: The number of rows that are kept for diagnostics.
 SAMPLE_ROWS = 10_000
 
 
-def fit_paths(
-    estimator: Any,
-    data: str | PathLike[str] | Sequence[str | PathLike[str]],
-    target: str | Sequence[str],
-    inputs: Sequence[str] | None = None,
-    *,
-    weights: str | None = None,
-    skip_bad: bool = False,
-    memory: float = MEMORY,
-    scheduler: Any = None,
-) -> None:
+def fit_files(estimator: Any, source: RowSource, memory: float, scheduler: Any) -> None:
     """Fit an estimator to the rows of files; see `GPRegressor.fit_files`."""
-    paths = [data] if isinstance(data, str | PathLike) else data
-    targets = [target] if isinstance(target, str) else target
-    source = open_source(
-        [str(path) for path in paths], targets, inputs, weights=weights, skip_bad=skip_bad
-    )
     if scheduler is None:
         fit_source(estimator, source, memory=memory)
         return
     from orthogp.files.cluster import Cluster
 
     with Cluster(scheduler) as cluster:
-        fit_source(estimator, source, cluster=cluster, sample_rows=0)
+        fit_source(estimator, source, Pass(cluster=cluster))
 
 
 def fit_sums(estimator: Any, sketch: Sketch) -> None:
@@ -93,130 +63,87 @@ def fit_sums(estimator: Any, sketch: Sketch) -> None:
 
 
 class Read(NamedTuple):
-    """The rows of files in numbers, and some of them.
+    """The rows of files in numbers, and some of them."""
 
-    Attributes
-    ----------
-    source : RowSource
-        The files, with the units of their date-times.
-    tally : Tally
-    sample : Rows
-        At most some thousand rows at random.
-    streamed : bool
-        Whether they were summed in one pass instead of read at once.
-    """
-
+    #: The files, with the units of their date-times.
     source: RowSource
     tally: Tally
+    #: At most some thousand rows at random.
     sample: Rows
-    streamed: bool
 
 
 def fit_source(
-    estimator: Any,
-    source: RowSource,
-    *,
-    memory: float = MEMORY,
-    checkpoint: str | None = None,
-    every: float = EVERY,
-    watcher: Watcher | None = None,
-    batch_rows: int | None = None,
-    sample_rows: int = SAMPLE_ROWS,
-    cluster: Cluster | None = None,
+    estimator: Any, source: RowSource, how: Pass | None = None, memory: float = MEMORY
 ) -> Read:
     """Fit an estimator to the rows of files, all at once or, if they are many, by their sums.
 
-    Parameters
-    ----------
-    memory : float
-        Rows that take no more bytes are read at once.
-    checkpoint : str, optional
-        Where to note every so many seconds how far the sums have come. The file stays, for the
-        caller to remove once the model is safe.
-    batch_rows : int, optional
-        How many rows are summed at once; a few million unless given.
-    sample_rows : int
-        How many of the rows that were summed are kept.
-    cluster : Cluster, optional
-        Its workers sum the rows, however few they are; there is then no checkpoint.
+    Rows that take at most `memory` bytes are read at once, unless there is a cluster to sum them.
     """
     began = time.monotonic()
-    watcher = Silence() if watcher is None else watcher
+    how = Pass(sample_rows=SAMPLE_ROWS) if how is None else how
+    watcher = how.watcher
     check_settings(estimator)
     num_columns = len(source.reading.inputs)
     begin = begin_like(estimator, num_columns)
-    if cluster is None and source.num_bytes <= memory:
+    if how.cluster is None and source.num_bytes <= memory:
         source = source.scaled()
         watcher.begin("reading", source.num_rows)
         rows, tally = source.read(watcher.advance)
         watcher.begin("learning", None)
         estimator.fit(rows.X, rows.y[:, 0] if rows.one_target else rows.y, rows.weights)
         estimator.about_ = about_rows(source, tally)
-        return Read(source, tally, _some(rows), streamed=False)
-    if cluster is None:
-        message = f"{_too_many(source, memory)}: they are summed in one pass."
-        _check_needs_no_rows(
-            estimator, num_columns, f"{_too_many(source, memory)}: allow more memory"
-        )
-        watcher.say(message[0].upper() + message[1:])
-        note = None
-        if checkpoint is not None:
-            settings = {"estimator": estimator, "sample": sample_rows, "batch_rows": batch_rows}
-            note = Checkpoint(checkpoint, fingerprint(source, settings), every)
-        streamed = sum_files(
-            source,
-            begin,
-            sample_rows=sample_rows,
-            checkpoint=note,
-            watcher=watcher,
-            num_threads=available_threads(estimator.n_jobs),
-            batch_rows=batch_rows,
-        )
+        return Read(source, tally, _some(rows))
+    if how.cluster is None:
+        many = _too_many(source, memory)
+        _check_needs_no_rows(estimator, num_columns, f"{many}: allow more memory")
+        watcher.say(f"{many[0].upper()}{many[1:]}: they are summed in one pass.")
     else:
-        from orthogp.files.workers import sum_on_cluster
-
         _check_needs_no_rows(estimator, num_columns, "a cluster sends sums only: leave it out")
-        streamed = sum_on_cluster(
-            source,
-            begin,
-            cluster,
-            sample_rows=sample_rows,
-            watcher=watcher,
-            batch_rows=batch_rows,
-        )
+    sketch, source, tally, sample = sum_files(source, begin, how)
     seconds = time.monotonic() - began
     watcher.begin("learning", None)
-    fit_sums(estimator, streamed.sketch)
+    fit_sums(estimator, sketch)
     learning = estimator.timings_["learn"]
     estimator.timings_ = {"pass": seconds, "learn": learning, "total": seconds + learning}
-    estimator.about_ = about_rows(streamed.source, streamed.tally)
-    reading = streamed.source.reading
-    sample = as_rows(streamed.sample.columns.reshape(len(reading.names), -1), reading)
-    return Read(streamed.source, streamed.tally, sample, streamed=True)
+    estimator.about_ = about_rows(source, tally)
+    reading = source.reading
+    return Read(source, tally, as_rows(sample.columns.reshape(len(reading.names), -1), reading))
+
+
+@dataclass(frozen=True)
+class Begin:
+    """Sums the first rows, and so chooses the lattice: that of another sketch, if there is one."""
+
+    estimator: Any
+    model: Model
+    like: Sketch | None = None
+
+    def __call__(self, rows: Rows, extent: Domain | None, total: int) -> Sketch:
+        """Return the sums of the first of `total` rows, which lie in a box."""
+        if self.like is not None:
+            return self.like.alone(rows, self.num_threads)
+        return begin_sketch(self.estimator, rows, self.model, extent, total)
+
+    @property
+    def num_threads(self) -> int:
+        """The number of threads that sum."""
+        return available_threads(self.estimator.n_jobs)
 
 
 def begin_like(estimator: Any, num_columns: int, like: Sketch | None = None) -> Begin:
-    """Return how the first batch is summed: on the lattice of another sketch, or on one's own."""
-    model = _joint_model(estimator, num_columns)
-    threads = available_threads(estimator.n_jobs)
-
-    def begin(rows: Rows, extent: Domain | None, total: int) -> Sketch:
-        if like is not None:
-            return like.alone(rows, threads)
-        return begin_sketch(estimator, rows, model, extent, total)
-
-    return begin
+    """Return how the first batch is summed: on the lattice of another sketch, or on a new one."""
+    return Begin(estimator, _joint_model(estimator, num_columns), like)
 
 
 def about_rows(source: RowSource, tally: Tally) -> dict[str, Any]:
-    """Return what is to be known of rows besides their sums: columns, units, numbers."""
+    """Return the notes about rows that go with their sums: columns, units, numbers of rows."""
     reading = source.reading
     return {
         "source": source.description,
         "inputs": list(reading.inputs),
         "targets": list(reading.targets),
         "weights": reading.weights,
-        "times": [None if scale is None else scale.to_json() for scale in reading.times],
+        "times": [None if scale is None else scale._asdict() for scale in reading.times],
         "rows": tally.used,
         "missing": tally.missing,
         "bad": tally.bad,
@@ -224,7 +151,7 @@ def about_rows(source: RowSource, tally: Tally) -> dict[str, Any]:
 
 
 def _joint_model(estimator: Any, num_columns: int) -> Model:
-    """Return the model, whose kernel must see all columns: which those are is a matter of names."""
+    """Return the model; its kernel must see all columns, since columns are chosen by name."""
     model = choose_model(estimator.kernel, estimator.features, num_columns)
     if len(model.columns) != num_columns:
         raise InputError(
@@ -280,5 +207,4 @@ def _some(rows: Rows) -> Rows:
     """Return some rows at random, the same as a pass in batches would keep."""
     numbers = np.arange(len(rows.X), dtype=np.float64)[None, :]
     chosen = RowSample.empty(SAMPLE_ROWS).with_rows(0, numbers).columns[0].astype(np.int64)
-    weights = None if rows.weights is None else rows.weights[chosen]
-    return rows._replace(X=rows.X[chosen], y=rows.y[chosen], weights=weights)
+    return rows.part(chosen)

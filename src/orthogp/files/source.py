@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import sys
@@ -9,26 +10,30 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from glob import glob, has_magic
+from itertools import chain
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from orthogp.atomic import FilePath
 from orthogp.errors import InputError
 from orthogp.files.columns import (
+    SINCE_1970,
     Block,
     Piece,
     Reading,
     Tally,
+    TimeScale,
     choose_inputs,
     find_column,
     listed,
     require_arrow,
 )
 from orthogp.files.text import column_kind, read_header, text_blocks
-from orthogp.files.times import SINCE_1970, TimeScale
 from orthogp.files.writing import PARQUET_ENDINGS, STANDARD
 from orthogp.inference import Domain
 from orthogp.rows import Rows
@@ -38,6 +43,8 @@ _PARQUET_MARK = b"PAR1"
 _STANDARD_INPUT = "standard input"
 # The ratio of the size of text to its size when compressed, roughly.
 _COMPRESSION = 4.0
+# The bytes at the beginning and at the end of a file that stand for its content.
+_EDGE_BYTES = 2**14
 
 #: Called with the number of rows met since the last call.
 Advance = Callable[[int], object]
@@ -45,26 +52,15 @@ Advance = Callable[[int], object]
 
 @dataclass(frozen=True)
 class RowSource:
-    """Rows of one or many files.
+    """Rows of one or many files."""
 
-    Attributes
-    ----------
-    pieces : tuple of Piece
-        Units of work, in the order of reading: row groups, and whole text files.
-    reading : Reading
-        The columns.
-    num_rows : int
-        The number of rows: exact for Parquet, estimated from the lengths of lines for text.
-    exact : bool
-        Whether that number is exact.
-    description : str
-        The files in a few words.
-    """
-
+    #: Row groups and whole text files, in the order of reading.
     pieces: tuple[Piece, ...]
     reading: Reading
+    #: Exact for Parquet, estimated from the lengths of lines for text.
     num_rows: int
     exact: bool
+    #: The files in a few words.
     description: str
 
     @property
@@ -89,13 +85,7 @@ class RowSource:
         return replace(self, reading=replace(self.reading, times=tuple(times)))
 
     def blocks(self, index: int = 0, rest: Piece | None = None) -> Iterator[tuple[int, Block]]:
-        """Yield blocks of rows with the index of their piece.
-
-        Parameters
-        ----------
-        index, rest
-            Where to go on: the piece, and the part of it that is left.
-        """
+        """Yield blocks of rows with the index of their piece, from the `rest` of piece `index`."""
         for i in range(index, len(self.pieces)):
             piece = rest if rest is not None and i == index else self.pieces[i]
             for block in read_piece(piece, self.reading):
@@ -111,24 +101,18 @@ class RowSource:
 
     def scanned_extent(self, advance: Advance = int) -> Domain | None:
         """Return the box around the inputs as they are read, `None` if no row has all of them."""
-        inputs = replace(self, reading=self.reading.only_inputs())
-        dims = len(self.reading.inputs)
-        lower, upper = np.full(dims, np.inf), np.full(dims, -np.inf)
-        for _, block in inputs.blocks():
+        box = None
+        for _, block in replace(self, reading=self.reading.only_inputs()).blocks():
             if block.columns.shape[1]:
-                lower = np.minimum(lower, block.columns.min(axis=1))
-                upper = np.maximum(upper, block.columns.max(axis=1))
+                box = Domain.around(block.columns.T).with_box(box)
             advance(block.tally.met)
-        return Domain(lower, upper) if np.all(lower <= upper) else None
+        return box
 
     def checked_extent(self, boxes: Sequence[Domain | None]) -> Domain:
         """Return the box around the boxes of parts; raise `InputError` if there is none."""
         known = [box for box in boxes if box is not None]
         if not known:
-            raise InputError(
-                f"{self.description} has no row with a number in each of "
-                f"{listed(self.reading.inputs)}."
-            )
+            raise self._without_rows(self.reading.inputs)
         lower, upper = np.array(known).swapaxes(0, 1)
         return Domain(lower.min(axis=0), upper.max(axis=0))
 
@@ -138,18 +122,12 @@ class RowSource:
             return None
         from orthogp.files.arrow import parquet_extent
 
-        labels = {piece.path: piece.label for piece in self.pieces}
         boxes = []
-        for path, label in labels.items():
-            box = parquet_extent(path, label, self.reading.inputs)
-            if box is None:
+        for path, label in {piece.path: piece.label for piece in self.pieces}.items():
+            boxes.append(parquet_extent(path, label, self.reading.inputs))
+            if boxes[-1] is None:
                 return None
-            boxes.append(box)
-        lower, upper = self.checked_extent(boxes)
-        for j, scale in enumerate(self.reading.times):
-            if scale is not None:
-                lower[j], upper[j] = scale.rescaled(np.array([lower[j], upper[j]]), SINCE_1970)
-        return Domain(lower, upper)
+        return self._on_scales(self.checked_extent(boxes), self.reading.times)
 
     def scaled(self) -> RowSource:
         """Return the source with units chosen for its date-times; units chosen before stay."""
@@ -159,13 +137,21 @@ class RowSource:
 
     def scaled_for(self, extent: Domain) -> tuple[RowSource, Domain]:
         """Return the source with units that suit its extent, and the extent in these units."""
-        lower, upper = (edge.copy() for edge in extent)
-        times = list(self.reading.times)
+        chosen = [
+            TimeScale.spanning(low, high) if scale == SINCE_1970 else None
+            for scale, low, high in zip(self.reading.times, *extent, strict=True)
+        ]
+        times = [new or old for new, old in zip(chosen, self.reading.times, strict=True)]
+        return self.with_times(times), self._on_scales(extent, chosen)
+
+    @staticmethod
+    def _on_scales(extent: Domain, times: Sequence[TimeScale | None]) -> Domain:
+        """Return a box with the date-times of some columns, since 1970, on other scales."""
+        edges = np.array(extent)
         for j, scale in enumerate(times):
-            if scale == SINCE_1970:
-                times[j] = unit = TimeScale.spanning(lower[j], upper[j])
-                lower[j], upper[j] = unit.rescaled(np.array([lower[j], upper[j]]), SINCE_1970)
-        return self.with_times(times), Domain(lower, upper)
+            if scale is not None:
+                edges[:, j] = scale.rescaled(edges[:, j], SINCE_1970)
+        return Domain(*edges)
 
     def read(self, advance: Advance = int) -> tuple[Rows, Tally]:
         """Return all rows at once, and their tally."""
@@ -175,12 +161,14 @@ class RowSource:
             tally = tally.plus(block.tally)
             advance(block.tally.met)
         if not tally.used:
-            raise InputError(
-                f"{self.description} has no row with a number in each of "
-                f"{listed(self.reading.names)}."
-            )
+            raise self._without_rows(self.reading.names)
         columns = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
         return as_rows(columns, self.reading), tally
+
+    def _without_rows(self, names: Sequence[str]) -> InputError:
+        return InputError(
+            f"{self.description} has no row with a number in each of {listed(names)}."
+        )
 
 
 def as_rows(columns: NDArray[np.float64], reading: Reading) -> Rows:
@@ -209,23 +197,43 @@ def read_piece(piece: Piece, reading: Reading) -> Iterator[Block]:
 
 def check_unchanged(piece: Piece) -> None:
     """Raise `InputError` if a file is not what it was when it was opened."""
-    if _stamp(piece.path, piece.label) != (piece.size, piece.modified):
+    if _stamp(piece.path, piece.label) != (piece.size, piece.modified, piece.content):
         raise InputError(
             f"{piece.label} must stay as it is while it is read, but it has changed since it was "
             "opened: run again when nothing writes to it."
         )
 
 
+def _stamp(path: str, label: str) -> tuple[int, int, str]:
+    """Return the size of a file, its time of change in microseconds, and a code of its content.
+
+    The code is of the first and last bytes, and of all the footer of a Parquet file.
+    """
+    try:
+        with open(path, "rb") as stream:
+            found = os.fstat(stream.fileno())
+            code = hashlib.sha256(stream.read(_EDGE_BYTES))
+            stream.seek(max(found.st_size - 8, 0))
+            length, mark = stream.read(4), stream.read(4)
+            footer = int.from_bytes(length, "little") + 8 if mark == _PARQUET_MARK else 0
+            stream.seek(max(found.st_size - max(footer, _EDGE_BYTES), 0))
+            code.update(stream.read())
+    except FileNotFoundError as error:
+        raise InputError(f"There is no file {label}: check its name.") from error
+    except OSError as error:
+        raise InputError(f"{label} cannot be read: {error.strerror or error}.") from error
+    return found.st_size, found.st_mtime_ns // 1000, code.hexdigest()
+
+
 # ---------------------------------------------------------------------- opening
 
 
 def open_source(
-    data: Sequence[str],
-    targets: Sequence[str] = (),
+    data: FilePath | Sequence[FilePath],
+    targets: str | Sequence[str] = (),
     inputs: Sequence[str] | None = None,
     *,
     weights: str | None = None,
-    times: Sequence[TimeScale | None] | None = None,
     skip_bad: bool = False,
     keep_missing: bool = False,
 ) -> RowSource:
@@ -235,55 +243,59 @@ def open_source(
 
     Parameters
     ----------
-    data : sequence of str
+    data : path or sequence of paths
         Files, folders (all tables below them), patterns such as "data/*.parquet".
-    targets : sequence of str
+    targets : str or sequence of str
         The columns of y.
     inputs : sequence of str, optional
         The columns of X; all others if those are at most three.
     weights : str, optional
         The column of weights.
-    times : sequence of TimeScale or None, optional
-        Scales for the date-times of each input; `RowSource.scaled` chooses them otherwise.
     skip_bad, keep_missing : bool
         See `Reading`.
     """
-    files = find_files(data)
+    targets = [targets] if isinstance(targets, str) else targets
+    paths = [data] if isinstance(data, str | os.PathLike) else data
+    files = find_files([str(path) for path in paths])
+    labels = [label for _, label in files]
+    first = _open_file(*files[0])
+    inputs = choose_inputs(first.label, first.names, targets, inputs, weights)
+    names = [*inputs, *targets, *([] if weights is None else [weights])]
     pieces: list[Piece] = []
     num_rows, exact = 0.0, True
-    kinds: tuple[str, ...] = ()
-    first: str | None = None
-    for path, label in files:
-        opened = _open_file(path, label)
-        if first is None:
-            inputs = choose_inputs(label, opened.names, targets, inputs, weights)
-        assert inputs is not None
-        names = [*inputs, *targets, *([] if weights is None else [weights])]
+    # One after the other: headers of text hold some rows.
+    for file in chain([first], (_open_file(path, label) for path, label in files[1:])):
         for name in names:
-            if first is not None and name not in opened.names:
+            if file is not first and name not in file.names:
                 raise InputError(
-                    f"{label} has no column {name!r}, which {first} has; its columns are "
-                    f"{listed(opened.names)}."
+                    f"{file.label} has no column {name!r}, which {first.label} has; its columns "
+                    f"are {listed(file.names)}."
                 )
-            find_column(label, opened.names, name)
-        found = tuple(opened.kind(name) for name in names)
-        if first is None:
-            first, kinds = label, found
-        _check_kinds(label, first, names, found, kinds, len(inputs))
-        pieces += opened.pieces
-        num_rows, exact = num_rows + opened.num_rows, exact and opened.exact
-    assert inputs is not None
-    unscaled = tuple(SINCE_1970 if kind == "time" else None for kind in kinds[: len(inputs)])
+            find_column(file.label, file.names, name)
+            kind, want = file.kind(name), first.kind(name)
+            if name not in inputs and kind == "time":
+                raise InputError(
+                    f"Column {name!r} of {file.label} holds date-times, but only inputs may: "
+                    "targets and weights must be numbers."
+                )
+            if kind != want:
+                words = {"number": "numbers", "time": "date-times"}
+                raise InputError(
+                    f"Column {name!r} holds {words[kind]} in {file.label}, but {words[want]} in "
+                    f"{first.label}."
+                )
+        pieces += file.pieces
+        num_rows, exact = num_rows + file.num_rows, exact and file.exact
+    unscaled = tuple(SINCE_1970 if first.kind(name) == "time" else None for name in inputs)
     reading = Reading(tuple(inputs), tuple(targets), weights, unscaled, skip_bad, keep_missing)
-    labels = [label for _, label in files]
     description = labels[0]
     if len(labels) > 1:
         description = f"{len(labels)} files from {labels[0]} to {labels[-1]}"
-    source = RowSource(tuple(pieces), reading, round(num_rows), exact, description)
-    return source if times is None else source.with_times(times)
+    return RowSource(tuple(pieces), reading, round(num_rows), exact, description)
 
 
-class _Opened(NamedTuple):
+class _File(NamedTuple):
+    label: str
     names: tuple[str, ...]
     kind: Callable[[str], Literal["number", "time"]]
     pieces: list[Piece]
@@ -291,62 +303,23 @@ class _Opened(NamedTuple):
     exact: bool
 
 
-def _open_file(path: str, label: str) -> _Opened:
-    size, modified = _stamp(path, label)
+def _open_file(path: str, label: str) -> _File:
+    stamp = _stamp(path, label)
     if not _is_parquet(path):
         header = read_header(path, label)
-        length = size * (_COMPRESSION if path.endswith(".gz") else 1.0)
+        length = stamp[0] * (_COMPRESSION if path.endswith(".gz") else 1.0)
         rows = max(length - header.size, 0.0) / max(header.line_bytes, 1.0)
-        piece = Piece(path, label, "text", size, modified, header.size, -1, line=1)
-        return _Opened(
-            header.names, lambda name: column_kind(header, label, name), [piece], rows, False
-        )
+        pieces = [Piece(path, label, "text", *stamp, header.size, -1, line=1)]
+        kind = partial(column_kind, header, label)
+        return _File(label, header.names, kind, pieces, rows, exact=False)
     require_arrow(f"Reading {label}")
     from orthogp.files.arrow import parquet_header, parquet_kind
 
-    parquet = parquet_header(path, label)
-    return _Opened(
-        parquet.names,
-        lambda name: parquet_kind(parquet, label, name),
-        [
-            Piece(path, label, "parquet", size, modified, group, group + 1)
-            for group in range(len(parquet.group_rows))
-        ],
-        sum(parquet.group_rows),
-        True,
-    )
-
-
-def _stamp(path: str, label: str) -> tuple[int, int]:
-    """Return the size of a file and its time of change, in microseconds."""
-    try:
-        found = os.stat(path)
-    except FileNotFoundError as error:
-        raise InputError(f"There is no file {label}: check its name.") from error
-    except OSError as error:
-        raise InputError(f"{label} cannot be read: {error.strerror or error}.") from error
-    return found.st_size, found.st_mtime_ns // 1000
-
-
-def _check_kinds(
-    label: str,
-    first: str,
-    names: list[str],
-    kinds: tuple[str, ...],
-    expected: tuple[str, ...],
-    num_inputs: int,
-) -> None:
-    words = {"number": "numbers", "time": "date-times"}
-    for j, (name, kind, want) in enumerate(zip(names, kinds, expected)):
-        if j >= num_inputs and kind == "time":
-            raise InputError(
-                f"Column {name!r} of {label} holds date-times, but only inputs may: targets and "
-                "weights must be numbers."
-            )
-        if kind != want:
-            raise InputError(
-                f"Column {name!r} holds {words[kind]} in {label}, but {words[want]} in {first}."
-            )
+    schema, group_rows = parquet_header(path, label)
+    groups = range(len(group_rows))
+    pieces = [Piece(path, label, "parquet", *stamp, group, group + 1) for group in groups]
+    kind = partial(parquet_kind, schema, label)
+    return _File(label, tuple(schema.names), kind, pieces, sum(group_rows), exact=True)
 
 
 # ---------------------------------------------------------------------- which files
@@ -410,34 +383,21 @@ def _is_parquet(path: str) -> bool:
 
 
 class Table(NamedTuple):
-    """The rows of a file that hold numbers in all columns asked for.
-
-    Attributes
-    ----------
-    X : (n, d)
-        The inputs, column by column as in `inputs`.
-    y : (n,)
-        The target.
-    inputs, target
-        The names of the columns.
-    num_dropped : int
-        The number of rows left out because a value was missing.
-    times : tuple of TimeScale or None
-        For each input, the meaning of its numbers if it holds date-times.
-    """
+    """The rows of a file that hold numbers in all columns asked for: X (n, d) and y (n,)."""
 
     X: NDArray[np.float64]
     y: NDArray[np.float64]
+    #: The names of the columns.
     inputs: tuple[str, ...]
     target: str
+    #: The number of rows left out because a value was missing.
     num_dropped: int
-    times: tuple[TimeScale | None, ...] = ()
+    #: For each input, the meaning of its numbers if it holds date-times.
+    times: tuple[TimeScale | None, ...]
 
 
-def read_table(
-    path: str | os.PathLike[str], target: str, inputs: Sequence[str] | None = None
-) -> Table:
-    """Return columns of a CSV, TSV or Parquet file, a folder of such, or a pattern.
+def read_table(path: FilePath, target: str, inputs: Sequence[str] | None = None) -> Table:
+    """Return columns of a CSV, TSV or Parquet file, of a folder of files, or of a pattern.
 
     Rows with an empty cell (or NA, NaN, null) in the columns asked for are dropped and counted.
     Other columns may hold anything.
@@ -452,7 +412,7 @@ def read_table(
     inputs : sequence of str, optional
         The columns of X; all others than the target if those are at most three.
     """
-    source = open_source([str(path)], [target], inputs).scaled()
+    source = open_source(path, target, inputs).scaled()
     rows, tally = source.read()
     reading = source.reading
     return Table(rows.X, rows.y[:, 0], reading.inputs, target, tally.missing, reading.times)

@@ -1,51 +1,61 @@
 """Rows of any number, from files, summed in one pass within bounded memory.
 
-The next batch is read while the last one is summed. A checkpoint, written every minute, lets a run
-that was killed go on where it was: batches are the same whenever it is cut, and so are the sums.
+In one process, the next batch is read while the last one is summed. A checkpoint, written every
+minute, lets a run that was killed go on where it was: batches are the same whenever it is cut, and
+so are the sums. On a cluster, a unit of work is a few million rows: pieces of files, which the
+workers read themselves. What travels is the names of files, the sums, and for diagnostics some ten
+thousand rows in all.
 """
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import json
 import os
 import pickle
 import secrets
-import tempfile
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, suppress
-from dataclasses import fields, is_dataclass, replace
+from contextlib import closing
+from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from orthogp.errors import FileError, InputError, LatticeMismatchError, OrthogpError
-from orthogp.files.columns import Piece, Reading, Tally, listed
+from orthogp.atomic import PRIVATE
+from orthogp.errors import InputError, LatticeMismatchError, OrthogpError
+from orthogp.files.columns import Piece, Reading, Tally, TimeScale, listed
 from orthogp.files.source import RowSource, as_rows
-from orthogp.files.times import TimeScale
+from orthogp.files.text import read_header, split_text
 from orthogp.inference import Domain
 from orthogp.learning.sketches import Sketch
 from orthogp.rows import Rows
 from orthogp.statistics.nufft import CHUNK_ROWS
 
+if TYPE_CHECKING:
+    from orthogp.files.cluster import Cluster
+    from orthogp.files.fitting import Begin
+
 #: The seconds between two checkpoints.
 EVERY = 60.0
-# The most bytes that the two batches in memory may take together.
+# The largest number of bytes that the two batches in memory take together.
 _BATCH_BYTES = 150_000_000
-# The most bytes that a sample may take: it is noted in headers, which are small.
-_MOST_SAMPLE_BYTES = 1_500_000
-# The bytes at the beginning and at the end of a file that stand for its content.
-_EDGE_BYTES = 2**14
-# The entry of a checkpoint's header.
-_KEY = "checkpoint"
-
-#: From the first batch, the box around all rows and their number to the sums of that batch.
-Begin = Callable[[Rows, Domain | None, int], Sketch]
+# The number of units of work for each thread of a cluster: all threads end at about the same time.
+_UNITS_PER_THREAD = 16
+# The smallest number of rows of a unit: summing them costs much more than adding their sums.
+_LEAST_ROWS = 2**21
+# The largest number of rows of a unit: summing them again costs little.
+_MOST_ROWS = 2**26
+# The rows of a unit are numbered from the number of the unit times this.
+_NUMBERS = 2**36
+# The number of first rows that the lattice is chosen from, for which all workers wait.
+_FIRST_ROWS = 2**20
+# The ratio of the rows of the sample that travel to the rows that are kept in the end.
+_SPARE = 1.2
 
 
 class Watcher(Protocol):
@@ -65,111 +75,125 @@ class Silence(Watcher):
     """A watcher that takes no notice."""
 
 
-class Streamed(NamedTuple):
-    """What one pass over the files gives.
+_SILENCE = Silence()
 
-    Attributes
-    ----------
-    sketch : Sketch
-    source : RowSource
-        The files, with the units of their date-times.
-    tally : Tally
-        What became of the rows.
-    sample : RowSample
-        Some rows at random.
-    """
+
+@dataclass(frozen=True)
+class Pass:
+    """How a pass over the rows is made."""
+
+    #: The box around all rows, where it is known. Otherwise Parquet files state it, and others are
+    #: scanned first.
+    extent: Domain | None = None
+    #: The number of rows that are kept, at random.
+    sample_rows: int = 0
+    #: The number of rows that are summed at once; a few million by default.
+    batch_rows: int | None = None
+    #: The file that notes how far the sums have come, and the seconds between two notes. It stays,
+    #: for the caller to remove once the sums are safe.
+    checkpoint: str | None = None
+    every: float = EVERY
+    watcher: Watcher = _SILENCE
+    #: The workers that sum the rows, without a checkpoint. They must see the files under the same
+    #: paths.
+    cluster: Cluster | None = None
+
+
+class Streamed(NamedTuple):
+    """What one pass over the files gives."""
 
     sketch: Sketch
+    #: The files, with the units of their date-times.
     source: RowSource
     tally: Tally
     sample: RowSample
 
 
-def sum_files(
-    source: RowSource,
-    begin: Begin,
-    *,
-    extent: Domain | None = None,
-    sample_rows: int = 0,
-    checkpoint: Checkpoint | None = None,
-    watcher: Watcher | None = None,
-    num_threads: int = 1,
-    batch_rows: int | None = None,
-) -> Streamed:
-    """Return the sums of all rows of a source.
+class Summed(NamedTuple):
+    """Some rows: their sums (`None` of no rows), how many were used, and a sample of them."""
 
-    Parameters
-    ----------
-    source : RowSource
-    begin : callable
-        Sums the first batch, and so chooses the lattice.
-    extent : Domain, optional
-        The box around all rows, where it is known. Otherwise files of Parquet say, or others are
-        scanned first.
-    sample_rows : int
-        How many rows to keep, at random.
-    checkpoint : Checkpoint, optional
-        Where to go on, and to note how far the sums have come.
-    """
-    watcher = Silence() if watcher is None else watcher
-    saved = None if checkpoint is None else checkpoint.load()
-    if saved is None:
+    sketch: Sketch | None
+    tally: Tally
+    sample: RowSample
+
+    def plus(self, other: Summed) -> Summed:
+        """Return both sets of rows together."""
+        sketch = self.sketch or other.sketch
+        if self.sketch is not None and other.sketch is not None:
+            sketch = add_sketches(self.sketch, other.sketch)
+        return Summed(sketch, self.tally.plus(other.tally), self.sample.plus(other.sample))
+
+    def with_batch(
+        self, batch: Batch, first: int, begin: Callable[[Rows], Sketch], num_threads: int
+    ) -> Summed:
+        """Return the rows with a batch added, counted from `first`; `begin` sums the first rows."""
+        sketch, sample = self.sketch, self.sample
+        if batch.rows is not None:
+            sample = sample.with_rows(first + self.tally.used, batch.columns)
+            sketch = sketch.updated(batch.rows, 1, num_threads) if sketch else begin(batch.rows)
+        return Summed(sketch, self.tally.plus(batch.tally), sample)
+
+    def streamed(self, source: RowSource) -> Streamed:
+        """Return the result for all rows of a source; raise `InputError` if they are too few."""
+        if self.sketch is None or self.sketch.statistics.rows < 2:
+            raise _too_few(source, self.tally.used)
+        return Streamed(self.sketch, source, self.tally, self.sample)
+
+
+def sum_files(source: RowSource, begin: Begin, how: Pass | None = None) -> Streamed:
+    """Return the sums of all rows of a source."""
+    how = Pass() if how is None else how
+    if how.cluster is not None:
+        return _sum_on_cluster(source, begin, how, how.cluster)
+    checkpoint, mark, extent, watcher = None, None, how.extent, how.watcher
+    if how.checkpoint is not None:
+        settings = [begin, how.extent, how.sample_rows, how.batch_rows]
+        checkpoint = Checkpoint(how.checkpoint, fingerprint(source, settings), how.every)
+        mark = checkpoint.load()
+    if mark is not None:
+        source = source.with_times(mark.times)
+        watcher.say(f"Going on from {checkpoint} after {mark.summed.tally.met:,} rows.")
+    else:
         if extent is None:
             watcher.begin("scanning", source.num_rows)
             source, extent = source.scaled_for(source.extent(watcher.advance))
-        saved = Saved(None, 0, None, Tally(), source.reading.times, RowSample.empty(sample_rows))
-    else:
-        source = source.with_times(saved.times)
-        watcher.say(f"Going on from {checkpoint} after {saved.tally.met:,} rows.")
-    sketch, tally, sample = saved.sketch, saved.tally, saved.sample
+        nothing = Summed(None, Tally(), RowSample.empty(how.sample_rows))
+        mark = Mark("", nothing, 0, None, source.reading.times)
+    summed = mark.summed
     watcher.begin("summing", source.num_rows)
-    watcher.advance(tally.met)
-    with closing(_ahead(batches(source, saved.place, saved.rest, batch_rows))) as ready:
+    watcher.advance(summed.tally.met)
+
+    def first(rows: Rows) -> Sketch:
+        return begin(rows, extent, source.num_rows)
+
+    with closing(_ahead(batches(source, mark.place, mark.rest, how.batch_rows))) as ready:
         for batch in ready:
-            rows = weighted_rows(batch.columns, source.reading)
-            if rows is not None:
-                sample = sample.with_rows(tally.used, batch.columns)
-                sketch = (
-                    begin(rows, extent, source.num_rows)
-                    if sketch is None
-                    else sketch.updated(rows, 1, num_threads)
-                )
-            tally = tally.plus(batch.tally)
+            summed = summed.with_batch(batch, 0, first, begin.num_threads)
             watcher.advance(batch.tally.met)
-            if checkpoint is not None and sketch is not None:
-                times = source.reading.times
-                checkpoint.note(Saved(sketch, batch.place, batch.rest, tally, times, sample))
-    return Streamed(checked_sums(sketch, source, tally), source, tally, sample)
+            if checkpoint is not None and summed.sketch is not None:
+                checkpoint.note(summed, batch.place, batch.rest, source.reading.times)
+    return summed.streamed(source)
 
 
-def checked_sums(sketch: Sketch | None, source: RowSource, tally: Tally) -> Sketch:
-    """Return the sums of a source, or raise `InputError` if they are of fewer than two rows."""
-    if sketch is None or sketch.statistics.rows < 2:
-        raise InputError(
-            f"{source.description} must have at least two rows with a number in each of "
-            f"{listed(source.reading.names)}, got {tally.used}."
-        )
-    return sketch
+def _too_few(source: RowSource, number: int) -> InputError:
+    return InputError(
+        f"{source.description} must have at least two rows with a number in each of "
+        f"{listed(source.reading.names)}, got {number}."
+    )
 
 
 def add_sketches(first: Sketch, second: Sketch) -> Sketch:
     """Return the sums of both sketches' rows; they must be on one lattice."""
     if type(first) is not type(second):
         raise LatticeMismatchError("Additive and joint statistics cannot be added.")
-    for name in ("offset_variance", "slope_variance", "origin", "width"):
-        if first.mean.slope_variance and not np.array_equal(
-            getattr(first.mean, name), getattr(second.mean, name)
-        ):
-            raise LatticeMismatchError("Statistics add up for one mean function only.")
+    if first.mean.slope_variance and not all(map(np.array_equal, first.mean, second.mean)):
+        raise LatticeMismatchError("Statistics add up for one mean function only.")
     statistics: Any = first.statistics
     other: Any = second.statistics
     if len(first.shift) == len(second.shift) and not np.array_equal(first.shift, second.shift):
-        # The targets were shifted by what the first rows of each suggested.
+        # Each sketch shifts its targets by the mean of its first rows.
         other = other.standardised(first.shift - second.shift, 1.0)
-    extent = Domain(
-        np.minimum(first.extent.lower, second.extent.lower),
-        np.maximum(first.extent.upper, second.extent.upper),
-    )
+    extent = first.extent.with_box(second.extent)
     total = replace(first, statistics=statistics + other, extent=extent)
     total.check_extent(extent)
     return total
@@ -179,18 +203,14 @@ def add_sketches(first: Sketch, second: Sketch) -> Sketch:
 
 
 class Batch(NamedTuple):
-    """Rows that are summed at once.
+    """Rows that are summed at once."""
 
-    Attributes
-    ----------
-    columns : (k, n)
-    tally : Tally
-    place, rest
-        The piece that was read last, and what is left of it.
-    """
-
+    #: All rows, (k, n).
     columns: NDArray[np.float64]
+    #: The rows that count, `None` if none does.
+    rows: Rows | None
     tally: Tally
+    #: The piece that was read last, and what is left of it.
     place: int
     rest: Piece | None
 
@@ -204,27 +224,26 @@ def batches(
         batch_rows = min(CHUNK_ROWS, _BATCH_BYTES // (16 * num_columns))
     buffer = np.empty((num_columns, batch_rows))
     filled, tally = 0, Tally()
+
+    def batch(columns: NDArray[np.float64], tally: Tally) -> Batch:
+        rows = as_rows(columns, source.reading)
+        counts = len(rows.X) and (rows.weights is None or rows.weights.any())
+        return Batch(columns, rows if counts else None, tally, index, rest)
+
     for i, block in source.blocks(index, rest):
         count = block.columns.shape[1]
         if filled and filled + count > batch_rows:
-            yield Batch(buffer[:, :filled], tally, index, rest)
+            yield batch(buffer[:, :filled], tally)
             buffer, filled, tally = np.empty((num_columns, batch_rows)), 0, Tally()
+        index, rest, tally = i, block.rest, tally.plus(block.tally)
         if count > batch_rows:
-            yield Batch(block.columns, tally.plus(block.tally), i, block.rest)
+            yield batch(block.columns, tally)
             tally = Tally()
         else:
             buffer[:, filled : filled + count] = block.columns
-            filled, tally = filled + count, tally.plus(block.tally)
-        index, rest = i, block.rest
+            filled += count
     if tally.met:
-        yield Batch(buffer[:, :filled], tally, index, rest)
-
-
-def weighted_rows(columns: NDArray[np.float64], reading: Reading) -> Rows | None:
-    """Return the rows of a batch, `None` if none counts."""
-    rows = as_rows(columns, reading)
-    counts = rows.weights is None or rows.weights.any()
-    return rows if len(rows.X) and counts else None
+        yield batch(buffer[:, :filled], tally)
 
 
 def _ahead(batches: Iterator[Batch]) -> Generator[Batch]:
@@ -243,29 +262,23 @@ def _ahead(batches: Iterator[Batch]) -> Generator[Batch]:
 class RowSample(NamedTuple):
     """The rows whose numbers, scrambled, are least: every row is as likely as any other.
 
-    Which rows these are depends neither on how the rows are cut into batches nor on a seed.
-
-    Attributes
-    ----------
-    most : int
-        How many rows are kept.
-    keys : (n,)
-        The scrambled numbers, in ascending order.
-    columns : (k, n)
+    The choice of rows depends neither on how they are cut into batches nor on a seed.
     """
 
+    #: The number of rows that are kept.
     most: int
-    keys: NDArray[np.uint64]
+    #: The scrambled numbers in ascending order, (n,), and the rows, (k, n).
+    keys: NDArray[np.int64]
     columns: NDArray[np.float64]
 
     @classmethod
     def empty(cls, most: int) -> RowSample:
         """Return the sample of no rows."""
-        return cls(most, np.empty(0, dtype=np.uint64), np.empty((0, 0)))
+        return cls(most, np.empty(0, dtype=np.int64), np.empty((0, 0)))
 
     def with_rows(self, first: int, columns: NDArray[np.float64]) -> RowSample:
-        """Return the sample of more rows, (k, n), of which the first has that number."""
-        most, count = self._room(len(columns)), columns.shape[1]
+        """Return the sample with more rows, (k, n), numbered from `first`."""
+        most, count = self.most, columns.shape[1]
         if most == 0 or count == 0:
             return self
         keys = _scrambled(np.arange(first, first + count, dtype=np.uint64))
@@ -273,7 +286,7 @@ class RowSample(NamedTuple):
             near = np.flatnonzero(keys < self.keys[-1])
         else:
             near = np.argpartition(keys, min(most, count - 1))[:most]
-        return self.plus(RowSample(self.most, keys[near], columns[:, near]))
+        return self.plus(RowSample(most, keys[near], columns[:, near]))
 
     def plus(self, other: RowSample) -> RowSample:
         """Return the sample of both samples' rows."""
@@ -282,70 +295,36 @@ class RowSample(NamedTuple):
         else:
             keys = np.concatenate([self.keys, other.keys])
             columns = np.concatenate([self.columns, other.columns], axis=1)
-        order = np.argsort(keys)[: self._room(len(columns))]
+        order = np.argsort(keys)[: self.most]
         return RowSample(self.most, keys[order], columns[:, order])
 
-    def _room(self, num_columns: int) -> int:
-        """Return how many rows of that many columns are kept."""
-        return min(self.most, _MOST_SAMPLE_BYTES // (8 * (num_columns + 1)))
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the sample as JSON knows it."""
-        return {
-            "most": self.most,
-            "keys": _encode(self.keys),
-            "columns": _encode(self.columns),
-            "width": len(self.columns),
-        }
-
-    @classmethod
-    def from_json(cls, value: dict[str, Any]) -> RowSample:
-        """Return the sample that `to_json` gave."""
-        keys = np.frombuffer(base64.b64decode(value["keys"]), dtype=np.uint64)
-        columns = np.frombuffer(base64.b64decode(value["columns"]), dtype=np.float64)
-        return cls(int(value["most"]), keys, columns.reshape(int(value["width"]), len(keys)))
-
-
-def _scrambled(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return whole numbers mixed one to one (the finaliser of splitmix64)."""
+def _scrambled(numbers: NDArray[np.uint64]) -> NDArray[np.int64]:
+    """Return whole numbers mixed (the finaliser of splitmix64), from 0 to 2⁶³ - 1."""
     z = numbers + np.uint64(0x9E3779B97F4A7C15)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return z ^ (z >> np.uint64(31))
-
-
-def _encode(array: NDArray) -> str:
-    return base64.b64encode(np.ascontiguousarray(array).tobytes()).decode("ascii")
+    return ((z ^ (z >> np.uint64(31))) >> np.uint64(1)).astype(np.int64)
 
 
 # ---------------------------------------------------------------------- checkpoints
 
 
-class Saved(NamedTuple):
-    """How far a pass has come.
+class Mark(NamedTuple):
+    """How far a pass has come."""
 
-    Attributes
-    ----------
-    sketch : Sketch or None
-        The sums so far.
-    place, rest
-        The piece that is being read, and what is left of it.
-    tally : Tally
-    times : tuple of TimeScale or None
-        The units of the inputs' date-times.
-    sample : RowSample
-    """
-
-    sketch: Sketch | None
+    #: The code of the files and the settings.
+    fingerprint: str
+    summed: Summed
+    #: The piece that is being read, and what is left of it.
     place: int
     rest: Piece | None
-    tally: Tally
+    #: The units of the inputs' date-times.
     times: tuple[TimeScale | None, ...]
-    sample: RowSample
 
 
 class Checkpoint:
-    """A file that says how far a pass has come, replaced every so often.
+    """A file that says how far a pass has come, replaced at intervals.
 
     It serves only a pass over the same files with the same settings: `fingerprint` tells.
     """
@@ -359,98 +338,55 @@ class Checkpoint:
     def __str__(self) -> str:
         return str(self._path)
 
-    def load(self) -> Saved | None:
+    def load(self) -> Mark | None:
         """Return where the last run was, `None` if it left nothing or was about other rows."""
-        from orthogp.storage import load_sketch
-
-        if not self._path.is_file():
-            return None
         try:
-            sketch, about = load_sketch(self._path)
+            mark = _storage().load(self._path, Mark)
         except OrthogpError:
             return None
-        noted = about.get(_KEY, {})
-        if noted.get("fingerprint") != self._fingerprint:
-            return None
-        rest = noted["rest"]
-        return Saved(
-            sketch,
-            int(noted["index"]),
-            None if rest is None else Piece(*rest),
-            Tally(*noted["tally"]),
-            tuple(TimeScale.from_json(scale) for scale in noted["times"]),
-            RowSample.from_json(noted["sample"]),
-        )
+        return mark if mark.fingerprint == self._fingerprint else None
 
-    def note(self, saved: Saved) -> None:
+    def note(
+        self,
+        summed: Summed,
+        place: int,
+        rest: Piece | None,
+        times: tuple[TimeScale | None, ...],
+    ) -> None:
         """Write how far the pass has come, if the last note is old enough."""
-        from orthogp.storage import save_sketch
-
-        if time.monotonic() - self._last < self._every:
-            return
-        assert saved.sketch is not None
-        noted: dict[str, Any] = {
-            "fingerprint": self._fingerprint,
-            "index": saved.place,
-            "rest": None if saved.rest is None else list(saved.rest),
-            "tally": list(saved.tally),
-            "times": [None if scale is None else scale.to_json() for scale in saved.times],
-            "sample": saved.sample.to_json(),
-        }
-        path = Path(os.path.realpath(self._path))
-        try:
-            # It holds some of the rows: nobody else may read it, and its mode stays when it is
-            # written.
-            descriptor, unfinished = tempfile.mkstemp(
-                dir=path.parent, prefix=f".{path.name[:100]}."
-            )
-            os.close(descriptor)
-            try:
-                save_sketch(unfinished, saved.sketch, {_KEY: noted})
-                os.replace(unfinished, path)
-            finally:
-                with suppress(FileNotFoundError):
-                    os.unlink(unfinished)
-        except OSError as error:
-            reason = error.strerror or error
-            raise FileError(f"{self._path} cannot be written: {reason}.") from error
-        self._last = time.monotonic()
+        if time.monotonic() - self._last >= self._every:
+            mark = Mark(self._fingerprint, summed, place, rest, times)
+            # It holds some of the rows: nobody else may read it.
+            _storage().save(self._path, mark, mode=PRIVATE)
+            self._last = time.monotonic()
 
 
-def fingerprint(source: RowSource, settings: Mapping[str, Any]) -> str:
+def _storage() -> Any:
+    """Return the storage, which knows what a checkpoint holds."""
+    from orthogp import storage
+
+    for kind in (Mark, Summed, RowSample, Tally, Piece, TimeScale):
+        storage.register(kind, "checkpoint" if kind is Mark else f"checkpoint/{kind.__name__}")
+    return storage
+
+
+def fingerprint(source: RowSource, settings: Any) -> str:
     """Return a code that changes with the files, their content, the columns and the settings."""
     from orthogp import __version__
 
-    files = {
-        os.path.abspath(piece.path): [piece.size, piece.modified, _content_code(piece)]
-        for piece in {piece.path: piece for piece in source.pieces}.values()
-    }
     reading = source.reading
     content = {
         "version": __version__,
-        "files": files,
+        "files": {
+            os.path.abspath(piece.path): [piece.size, piece.modified, piece.content]
+            for piece in source.pieces
+        },
         "columns": [reading.inputs, reading.targets, reading.weights],
         "skip_bad": reading.skip_bad,
         "settings": _described(settings),
     }
     text = json.dumps(content, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _content_code(piece: Piece) -> str:
-    """Return a code of the beginning and the end of a file, and of all the footer of Parquet."""
-    try:
-        with open(piece.path, "rb") as stream:
-            code = hashlib.sha256(stream.read(_EDGE_BYTES))
-            size = stream.seek(0, os.SEEK_END)
-            stream.seek(max(size - 8, 0))
-            length, mark = stream.read(4), stream.read(4)
-            footer = int.from_bytes(length, "little") + 8 if mark == b"PAR1" else 0
-            stream.seek(max(size - max(footer, _EDGE_BYTES), 0))
-            code.update(stream.read())
-    except OSError as error:
-        raise InputError(f"{piece.label} cannot be read: {error.strerror or error}.") from error
-    return code.hexdigest()
 
 
 def _described(value: Any) -> Any:
@@ -472,5 +408,131 @@ def _described(value: Any) -> Any:
     try:
         return [kind, hashlib.sha256(pickle.dumps(value)).hexdigest()]
     except Exception:
-        # What cannot be written down is like nothing else, and no checkpoint is for it.
+        # An object that cannot be written down equals no other, so that no checkpoint fits it.
         return [kind, secrets.token_hex()]
+
+
+# ---------------------------------------------------------------------- on a cluster
+
+
+class Unit(NamedTuple):
+    """A unit of work, with its number of rows, roughly."""
+
+    number: int
+    pieces: tuple[Piece, ...]
+    rows: float
+
+
+def _sum_on_cluster(source: RowSource, begin: Begin, how: Pass, cluster: Cluster) -> Streamed:
+    """Return the sums of all rows; some first rows are read here, for the lattice."""
+    watcher, extent = how.watcher, how.extent
+    # Workers have another current folder.
+    pieces = tuple(piece._replace(path=os.path.abspath(piece.path)) for piece in source.pieces)
+    source = replace(source, pieces=pieces)
+    wanted = source.num_rows / (_UNITS_PER_THREAD * cluster.num_threads)
+    units = work_units(source, float(np.clip(wanted, _LEAST_ROWS, _MOST_ROWS)))
+
+    def done(i: int) -> None:
+        watcher.advance(round(units[i].rows))
+
+    if extent is None:
+        watcher.begin("scanning", source.num_rows)
+        extent = source.stated_extent()
+        if extent is None:
+            boxes = cluster.map(partial(unit_extent, source.reading), units, done)
+            extent = source.checked_extent(boxes)
+        source, extent = source.scaled_for(extent)
+    first_rows = min(how.batch_rows or _FIRST_ROWS, _FIRST_ROWS)
+    first = (batch.rows for batch in batches(source, 0, None, first_rows) if batch.rows is not None)
+    if (rows := next(first, None)) is None:
+        raise _too_few(source, 0)
+    like = without_sums(begin(rows, extent, source.num_rows))
+    share = min(_SPARE * how.sample_rows / max(source.num_rows, 1), 1.0)
+    work = partial(sum_unit, source.reading, like, how.sample_rows, share, how.batch_rows)
+    watcher.begin("summing", source.num_rows)
+    found = cluster.total(work, units, Summed.plus, done).streamed(source)
+    return found._replace(
+        sketch=replace(found.sketch, extent=found.sketch.extent.with_box(like.extent))
+    )
+
+
+def work_units(source: RowSource, rows: float) -> list[Unit]:
+    """Return the pieces of a source, text cut where it can be, in units of about `rows` rows."""
+    units: list[Unit] = []
+    pieces: list[Piece] = []
+    filled = 0.0
+    for piece, count in _sized_pieces(source, rows):
+        if pieces and filled + count / 2 > rows:
+            units.append(Unit(len(units), tuple(pieces), filled))
+            pieces, filled = [], 0.0
+        pieces.append(piece)
+        filled += count
+    if pieces:
+        units.append(Unit(len(units), tuple(pieces), filled))
+    return units
+
+
+def _sized_pieces(source: RowSource, rows: float) -> Iterator[tuple[Piece, float]]:
+    """Yield pieces of at most about `rows` rows, with their numbers of rows."""
+    texts: dict[str, tuple[list[Piece], float]] = {}
+    for piece in source.pieces:
+        if piece.kind == "text":
+            header = read_header(piece.path, piece.label)
+            parts = split_text(piece, header, max(1, round(rows * header.line_bytes)))
+            texts[piece.path] = (parts, piece.size / header.line_bytes / len(parts))
+    known = sum(len(parts) * count for parts, count in texts.values())
+    groups = len(source.pieces) - len(texts)
+    # Row groups are about equal, and a worker that is done early takes the next unit.
+    each = max(source.num_rows - known, 0.0) / max(groups, 1)
+    for piece in source.pieces:
+        parts, count = texts.get(piece.path, ([piece], each))
+        yield from ((part, count) for part in parts)
+
+
+def sum_unit(
+    reading: Reading,
+    like: Sketch,
+    sample_rows: int,
+    share: float,
+    batch_rows: int | None,
+    unit: Unit,
+) -> Summed:
+    """Return the sums of a unit of work on the lattice of another sketch: a pure function.
+
+    Of the `sample_rows` that are kept of all rows, the unit keeps those that can be among them if
+    they are a `share` of all rows.
+    """
+    summed = Summed(None, Tally(), RowSample.empty(sample_rows))
+    for batch in batches(_unit_source(reading, unit), 0, None, batch_rows):
+        summed = summed.with_batch(
+            batch, unit.number * _NUMBERS, lambda rows: like.alone(rows, 1), num_threads=1
+        )
+    keys, columns = summed.sample.keys, summed.sample.columns
+    few = keys <= share * 2.0**63
+    return summed._replace(sample=RowSample(sample_rows, keys[few], columns[:, few]))
+
+
+def unit_extent(reading: Reading, unit: Unit) -> Domain | None:
+    """Return the box around the inputs of a unit of work, `None` if no row has all of them."""
+    return _unit_source(reading, unit).scanned_extent()
+
+
+def _unit_source(reading: Reading, unit: Unit) -> RowSource:
+    return RowSource(unit.pieces, reading, round(unit.rows), exact=False, description="")
+
+
+def without_sums(sketch: Sketch) -> Sketch:
+    """Return a sketch with its lattices but no sums, small enough to travel with every task."""
+    statistics: Any = sketch.statistics
+    parts = tuple(
+        replace(
+            part,
+            point_sums=part.point_sums[..., :0].copy(),
+            target_sums=part.target_sums[..., :0].copy(),
+            covariate_sums=part.covariate_sums[..., :0].copy(),
+        )
+        for part in statistics.parts
+    )
+    if statistics.parts[0] is statistics:
+        return replace(sketch, statistics=parts[0])
+    return replace(sketch, statistics=replace(statistics, parts=parts, cross={}))

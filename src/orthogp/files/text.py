@@ -1,7 +1,7 @@
 """Text tables (CSV, TSV) in blocks of whole lines.
 
-A block is parsed at once by pyarrow where it is installed. What that refuses is read cell by cell,
-so that a row that is wrong can be named, or skipped and counted.
+A block is parsed at once by pyarrow where it is installed. A block that pyarrow refuses is read
+cell by cell, so that a row that is wrong can be named, or skipped and counted.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from orthogp.files.columns import (
     complete_rows,
     find_column,
     has_arrow,
+    parse_datetime,
 )
-from orthogp.files.times import TimeScale, parse_datetime
 
 _DELIMITERS = ",;\t"
 # The bytes that are parsed at once.
@@ -47,37 +47,27 @@ _GZIP_MARK = b"\x1f\x8b"
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 # The character in place of bytes that are not UTF-8.
 _UNREADABLE = "\ufffd"
+_DATE_FORMS = "as 2024-01-31 or 2024-01-31T12:30:00"
 _DATE = re.compile(r"\d{1,4}([/.-])\d{1,2}\1\d{1,4}(\D.*)?")
 _DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+([eE][+-]?\d+)?")
 
 
 class TextHeader(NamedTuple):
-    """The first line of a text table, and how the lines below look.
-
-    Attributes
-    ----------
-    names : tuple of str
-    delimiter : str
-    size : int
-        Bytes of the first line.
-    line_bytes : float
-        The mean length of the lines below.
-    quoted : bool
-        Whether quotation marks were seen: a cell may then hold several lines.
-    sample : tuple of lists of str
-        The first rows.
-    """
+    """The first line of a text table, and how the lines below look."""
 
     names: tuple[str, ...]
     delimiter: str
+    #: The bytes of the first line, and the mean length of the lines below.
     size: int
     line_bytes: float
+    #: Whether quotation marks were seen: a cell may then hold several lines.
     quoted: bool
+    #: The first rows.
     sample: tuple[list[str], ...]
 
 
 def read_header(path: str, label: str) -> TextHeader:
-    """Return what the beginning of a text table says."""
+    """Return the header of a text table, and its first rows."""
     with _opened(path, label) as stream:
         first = stream.readline(_LONGEST_LINE)
         data = stream.read(_SAMPLE_BYTES)
@@ -126,7 +116,12 @@ def column_kind(header: TextHeader, label: str, name: str) -> Literal["number", 
         return "number"
     if _is_a(parse_datetime, known[0]):
         return "time"
-    raise _refuse_column(name, known[0], f"line {2 + cells.index(known[0])} of {label}")
+    where = f"line {2 + cells.index(known[0])} of {label}"
+    remedy = (
+        "write categories as whole numbers (for a Categorical kernel, or as the classes of a "
+        "GPClassifier, both in Python)"
+    )
+    raise _refusal(name, known[0], where, "finite numbers", remedy)
 
 
 def split_text(piece: Piece, header: TextHeader, size: int) -> list[Piece]:
@@ -187,7 +182,6 @@ class _Parser:
         self._header = header
         self._reading = reading
         self._used = [find_column(piece.label, header.names, name) for name in reading.names]
-        self._fast = has_arrow()
         # Date-times that name their zone are another type to pyarrow.
         self._zoned = [
             scale is not None and _names_zone(header, position)
@@ -196,24 +190,21 @@ class _Parser:
 
     def parse(self, body: bytes, at: int, line: int) -> tuple[NDArray[np.float64], Tally]:
         """Return the columns of the lines that begin at a byte, and what became of the rows."""
-        columns = self._at_once(body) if self._fast else None
-        bad, first_bad = 0, None
+        columns, bad, first_bad = None, 0, None
+        if has_arrow():
+            from orthogp.files.arrow import parse_lines
+
+            columns = parse_lines(
+                body,
+                num_columns=len(self._header.names),
+                delimiter=self._header.delimiter,
+                used=self._used,
+                scales=self._reading.scales,
+                zoned=self._zoned,
+            )
         if columns is None or np.isinf(columns).any():
             columns, bad, first_bad = self._cell_by_cell(body, at, line)
         return complete_rows(columns, self._reading, bad, first_bad)
-
-    def _at_once(self, body: bytes) -> NDArray[np.float64] | None:
-        from orthogp.files.arrow import parse_lines
-
-        header = self._header
-        return parse_lines(
-            body,
-            num_columns=len(header.names),
-            delimiter=header.delimiter,
-            used=self._used,
-            scales=self._reading.scales,
-            zoned=self._zoned,
-        )
 
     def _cell_by_cell(
         self, body: bytes, at: int, line: int
@@ -249,18 +240,18 @@ class _Parser:
     def _numbers(self, cells: list[str], where: str) -> list[float]:
         numbers = []
         for j, scale in zip(self._used, self._reading.scales):
+            name, cell = self._header.names[j], cells[j]
             try:
-                numbers.append(_cell_number(cells[j], scale))
+                if scale is None:
+                    numbers.append(_read_number(cell))
+                else:
+                    missing = _is_missing(cell) or cell.strip().lower() == "nan"
+                    numbers.append(nan if missing else scale.number(cell))
             except ValueError as error:
-                name = self._header.names[j]
-                raise _refuse_cell(name, cells[j], where, times=scale is not None) from error
+                wanted = "finite numbers" if scale is None else f"date-times {_DATE_FORMS}"
+                remedy = "leave such cells empty, skip such rows (--skip-bad)"
+                raise _refusal(name, cell, where, wanted, remedy) from error
         return numbers
-
-
-def _cell_number(cell: str, scale: TimeScale | None) -> float:
-    if scale is None:
-        return _read_number(cell)
-    return nan if _is_missing(cell) or cell.strip().lower() == "nan" else scale.number(cell)
 
 
 def _names_zone(header: TextHeader, position: int) -> bool:
@@ -280,7 +271,7 @@ def _is_a(read: Callable[[str], object], cell: str) -> bool:
 
 
 def _whole_lines(data: bytes) -> int:
-    """Return how many bytes are whole lines; a line end between quotation marks ends none."""
+    """Return the number of bytes in whole lines; a line does not end between quotation marks."""
     cut = data.rfind(b"\n") + 1
     while cut and _count(data[:cut], b'"') % 2:
         cut = data.rfind(b"\n", 0, cut - 1) + 1
@@ -293,7 +284,7 @@ def _count(data: bytes, byte: bytes) -> int:
 
 
 def _count_lines(piece: Piece, end: int) -> int:
-    """Return how many lines stand before a byte."""
+    """Return the number of lines before a byte."""
     count = 0
     with _opened(piece.path, piece.label) as stream:
         while end > 0 and (data := stream.read(min(end, _BLOCK_BYTES))):
@@ -304,7 +295,7 @@ def _count_lines(piece: Piece, end: int) -> int:
 
 @contextmanager
 def _opened(path: str, label: str) -> Iterator[BinaryIO]:
-    """Open a file; what goes wrong while it is read becomes one sentence."""
+    """Open a file; an error while it is read becomes one sentence."""
     opener = gzip.open if path.endswith(".gz") else open
     try:
         with opener(path, "rb") as stream:
@@ -355,25 +346,11 @@ def _is_missing(cell: str) -> bool:
     return cell.strip().lower() in MISSING
 
 
-def _refuse_cell(name: str, cell: str, where: str, *, times: bool = False) -> InputError:
-    """Return the error for a cell that is no number (or, with `times`, no date-time)."""
-    wanted = "date-times as 2024-01-31 or 2024-01-31T12:30:00" if times else "finite numbers"
-    remedy = _rewriting(cell) or "leave such cells empty, skip such rows (--skip-bad)"
+def _refusal(name: str, cell: str, where: str, wanted: str, remedy: str) -> InputError:
+    """Return the error for a cell; the remedy is for one that could not be written otherwise."""
     return InputError(
-        f"Column {name!r} must hold {wanted}, got {cell!r} in {where}: {remedy}, or choose other "
-        "columns."
-    )
-
-
-def _refuse_column(name: str, cell: str, where: str) -> InputError:
-    """Return the error for a column of text, of which this is the first cell."""
-    remedy = _rewriting(cell) or (
-        "write categories as whole numbers (for a Categorical kernel, or as the classes of a "
-        "GPClassifier, both in Python)"
-    )
-    return InputError(
-        f"Column {name!r} must hold finite numbers, got {cell!r} in {where}: {remedy}, or choose "
-        "other columns (--inputs)."
+        f"Column {name!r} must hold {wanted}, got {cell!r} in {where}: "
+        f"{_rewriting(cell) or remedy}, or choose other columns."
     )
 
 
@@ -382,7 +359,7 @@ def _rewriting(cell: str) -> str | None:
     if _UNREADABLE in cell:
         return "save the file in UTF-8"
     if _DATE.fullmatch(cell.strip()):
-        return "write dates as 2024-01-31 or 2024-01-31T12:30:00"
+        return f"write dates {_DATE_FORMS}"
     if _DECIMAL_COMMA.fullmatch(cell.strip()):
         return "write decimals with a point"
     return None

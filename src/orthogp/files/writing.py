@@ -15,6 +15,7 @@ from typing import Any, BinaryIO, Protocol, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
+from orthogp.atomic import replacing
 from orthogp.errors import InputError
 from orthogp.files.columns import require_arrow
 
@@ -53,8 +54,6 @@ def table_writer(path: str, names: Sequence[str]) -> Iterator[TableWriter]:
         yield TextWriter(sys.stdout, names, ",")
         sys.stdout.flush()
         return
-    from orthogp.storage.container import replacing
-
     with replacing(path) as stream:
         if Path(path).suffix in PARQUET_ENDINGS:
             from orthogp.files.arrow import ParquetWriter
@@ -95,8 +94,6 @@ def write_rows(
     path: str | PathLike[str], names: Sequence[str], rows: Iterable[Sequence[object]]
 ) -> None:
     """Write rows as CSV below their column names; NaN becomes an empty cell."""
-    from orthogp.storage.container import replacing
-
     with replacing(path) as stream, _as_text(stream) as text:
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(names)
@@ -141,7 +138,7 @@ def _cells(column: NDArray) -> list[Any]:
 def _cell(value: float) -> object:
     if value != value:
         return ""
-    # Whole numbers as such: an hour of 3.0 was 3 in the file that it came from.
+    # Whole numbers without a point: an hour of 3.0 was 3 in the file that it came from.
     return int(value) if abs(value) < 2**53 and value == int(value) else value
 
 

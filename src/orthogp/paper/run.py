@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from orthogp.atomic import replacing
 from orthogp.errors import InputError
 from orthogp.paper import EXPERIMENTS
 from orthogp.report import plots
@@ -163,7 +164,8 @@ class Ledger:
         # A run that was cut short while it wrote leaves half a line, which would spoil the next.
         whole = text[: text.rfind("\n") + 1]
         if whole != text:
-            self.path.write_text(whole, "utf-8")
+            with replacing(self.path) as stream:
+                stream.write(whole.encode())
         header, *lines = csv.reader(whole.splitlines()) if whole else [list(self._names)]
         if tuple(header) != self._names:
             raise InputError(

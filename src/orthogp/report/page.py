@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from orthogp.atomic import replacing
 from orthogp.errors import InputError, OrthogpError
 from orthogp.inference import Domain
 from orthogp.inference.posterior import Posterior
@@ -98,12 +99,8 @@ def write_report(
         # Before the work, not after it.
         raise InputError(f"The report cannot go to {path}: {path.parent} is no directory.")
     text = render_report(model, title=title, diagnostics=diagnostics, model_file=model_file)
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise InputError(
-            f"The report cannot go to {path} ({error.strerror}): give another path."
-        ) from error
+    with replacing(path) as stream:
+        stream.write(text.encode())
     return path
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from orthogp.features import resolve_features
-from orthogp.files.times import TimeScale
+from orthogp.files.columns import TimeScale
 from orthogp.kernels import Categorical, Cyclic, Kernel, Product
 from orthogp.kernels.base import EARTH_RADIUS
 from orthogp.kernels.sphere import Sphere

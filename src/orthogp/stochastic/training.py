@@ -29,6 +29,7 @@ from jax import lax
 from jaxtyping import Float
 from numpy.typing import ArrayLike, NDArray
 
+from orthogp.atomic import PRIVATE, replacing
 from orthogp.errors import FitWarning, InputError
 from orthogp.inference.threads import one_thread
 from orthogp.precision import AnyArray, in_double
@@ -417,13 +418,10 @@ def _save_checkpoint(state: TrainingState, settings: TrainingSettings) -> None:
     """Write the state to the checkpoint, whole or not at all."""
     if settings.checkpoint is None:
         return
-    path = Path(settings.checkpoint)
-    unfinished = path.with_name(path.name + ".part")
     header = {name: getattr(state, name) for name in _KEPT} | {"seed": settings.seed}
-    with unfinished.open("wb") as file:
+    with replacing(settings.checkpoint, PRIVATE) as file:
         file.write((json.dumps(header) + "\n").encode())
         eqx.tree_serialise_leaves(file, (state.parameters, state.optimiser))
-    unfinished.replace(path)
 
 
 def _restored(fresh: TrainingState, settings: TrainingSettings) -> TrainingState:

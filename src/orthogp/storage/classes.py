@@ -1,8 +1,8 @@
-"""The classes that files hold, and the limits of what these may be.
+"""The classes that files hold, and limits of their fields.
 
 The kernels of `orthogp.kernels` and the families of `orthogp.features` are registered by being
-listed there. Constructors check what users may get wrong; the checks here are for what only a
-hostile file would ask for: tables beyond the memory, and parts that do not fit each other.
+listed there. Constructors check the mistakes of users; the checks here are for requests
+that only a hostile file makes: tables beyond the memory, and parts that do not fit each other.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ from orthogp.statistics.lattice import MAX_DIMS
 from orthogp.stochastic.training import Progress, TrainingSettings
 from orthogp.storage.codec import RefusedError, check_every, register
 
-# The most modes of a lattice of features, several times those that a fit takes.
+# The largest number of modes of a lattice of features, several times that of a fit.
 _MOST_MODES = 2**20
 # The largest index of a lattice, and the highest order of a feature.
 _MOST_ORDER = 2**30
-# The most features that a family may be asked for.
+# The largest number of features of a family.
 _MOST_FEATURES = 2**26
-# The most input columns.
+# The largest number of input columns.
 MOST_COLUMNS = 2**20
-# The most parts of a sum or a product of kernels.
+# The largest number of parts of a sum or a product of kernels.
 _MOST_PARTS = 4096
-# The most levels by which the lattice of a component may be decimated.
+# The largest factor by which the lattice of a component may be decimated.
 _MOST_FACTOR = 2**20
 
 Floats = NDArray[np.float64]

@@ -28,9 +28,9 @@ Made = TypeVar("Made")
 
 #: The entry of a record that names its class.
 TYPE = "$type"
-# Integers beyond are no counts, and no longer exact as floats.
+# The largest integer: larger ones are no counts, and not exact as floats.
 _LARGEST = 2**53
-# Records within records: kernels within kernels take most of them.
+# The largest depth of records within records: kernels within kernels are the deepest.
 _MOST_DEPTH = 24
 
 
@@ -73,7 +73,7 @@ def register(
 ) -> Kind:
     """Let files hold objects of a class; also as a decorator, `@register`.
 
-    Whoever loads such a file registers the class first, under the same name.
+    Whoever loads the file registers the class first, under the same name.
 
     Parameters
     ----------
@@ -102,6 +102,11 @@ def register(
     fields = _fields(make or kind) or _fields(kind)
     _BY_CLASS[kind] = _Entry(name, make or kind, fields, keep, frozenset(infinite))
     return kind
+
+
+def registered_name(kind: type) -> str | None:
+    """Return what files call a class, `None` if it is not registered."""
+    return _BY_CLASS[kind].name if kind in _BY_CLASS else None
 
 
 def check_every(base: type, check: Callable[[Any], None]) -> None:
@@ -197,7 +202,7 @@ def decoding(path: str | os.PathLike[str]) -> Iterator[Decoder]:
     make no model must not end in a traceback.
     """
     try:
-        # What overflows is found by the checks of finiteness; a user's class may make JAX arrays.
+        # Checks of finiteness find overflows; a user's class may make JAX arrays.
         with np.errstate(all="ignore"), jax.enable_x64(True):
             yield Decoder(str(path))
     except RefusedError as error:
@@ -257,7 +262,7 @@ class Decoder:
             return None
         kind = _BY_NAME.get(str(node.get(TYPE))) if isinstance(node, dict) else None
         if kind is not None:
-            # What the right class says of it is worth more than that it is of no other.
+            # The complaint of the right class says more than that the node is of no other class.
             fitting = (own for own in arms if isinstance(own, type) and issubclass(kind, own))
             arms = tuple(fitting) or arms
         refusal: FileError | None = None
@@ -402,7 +407,7 @@ def _check_shapes(entry: _Entry, held: dict[str, Any]) -> None:
 
 
 def _as_array(node: Any) -> Any:
-    """Return a list of numbers, or of such lists of one length, as an array, else `None`."""
+    """Return a list of numbers, or of equally long lists of numbers, as an array, else `None`."""
     flat = node if isinstance(node, list) else [node]
     if flat and all(isinstance(own, list) for own in flat):
         rows = [_as_array(own) for own in flat]

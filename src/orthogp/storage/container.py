@@ -11,26 +11,20 @@ where each can say in a sentence what is wrong.
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import math
 import os
-import secrets
-import shutil
 import stat
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, BinaryIO, NamedTuple, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
+from orthogp.atomic import FilePath, replacing
 from orthogp.errors import FileError
-
-#: A file's name, in whatever form.
-FilePath = str | os.PathLike[str]
 
 _FORMAT = "orthogp"
 #: The version that this release writes; it reads this one and all before.
@@ -42,36 +36,26 @@ _TYPES = {"F64": np.dtype("<f8"), "I64": np.dtype("<i8"), "BOOL": np.dtype("?")}
 _TYPE_NAMES = {"f": "F64", "i": "I64", "u": "I64", "b": "BOOL"}
 # What stands for the checksum while it is computed.
 _NO_DIGEST = "0" * 64
-# The most axes of an array, and the most numbers: an empty one has strides, which must be numbers.
+# The largest number of axes of an array.
 _MOST_DIMS = 8
+# The largest number of numbers in an array: an empty one has strides, which must be numbers.
 _MOST_NUMBERS = 2**40
-# The longest vector that stands in the header, where it can be read, and not behind it.
+# The length of the longest vector that stands in the header, where it can be read.
 _SHORT = 16
-# Numbers that JSON has not.
+# The numbers that JSON has not.
 _OPEN = ("inf", "-inf", "nan")
-
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
 class Header(NamedTuple):
-    """What a file says about itself, without its arrays.
+    """What a file says about itself, without its arrays."""
 
-    Attributes
-    ----------
-    kind : str
-        What it holds, such as "GPRegressor" or "sketch".
-    version : int
-        The version of the format.
-    about : dict
-        What its writer noted: names of columns, units, sources.
-    shapes : dict
-        The shape of each array, by its name.
-    """
-
+    #: What it holds, such as "GPRegressor" or "sketch".
     kind: str
+    #: The version of the format.
     version: int
+    #: What its writer noted: names of columns, units, sources.
     about: dict[str, Any]
+    #: The shape of each array, by its name.
     shapes: dict[str, tuple[int, ...]]
 
 
@@ -109,9 +93,13 @@ def read_file(path: FilePath, kinds: tuple[str, ...]) -> tuple[Header, dict[str,
 
 
 def write_file(
-    path: FilePath, kind: str, content: Mapping[str, Any], about: Mapping[str, Any] | None = None
+    path: FilePath,
+    kind: str,
+    content: Mapping[str, Any],
+    about: Mapping[str, Any] | None = None,
+    mode: int | None = None,
 ) -> None:
-    """Write a tree of JSON values and arrays, whole or not at all.
+    """Write a tree of JSON values and arrays, whole or not at all, with some permissions.
 
     Parameters
     ----------
@@ -151,14 +139,14 @@ def write_file(
     for array in arrays.values():
         digest.update(_raw_bytes(array))
     metadata["sha256"] = digest.hexdigest()
-    with replacing(path) as stream:
+    with replacing(path, mode) as stream:
         stream.write(_header_bytes(header))
         for array in arrays.values():
             stream.write(_raw_bytes(array))
 
 
 def _notes(about: dict[str, Any]) -> str:
-    """Return notes as JSON, which reads back as what was written."""
+    """Return notes as JSON that reads back unchanged."""
     try:
         noted = json.dumps(about, allow_nan=False)
         if json.loads(noted) != _lists(about):
@@ -214,59 +202,12 @@ def _header_bytes(header: dict[str, Any]) -> bytes:
     return len(text).to_bytes(8, "little") + text
 
 
-@contextmanager
-def replacing(path: FilePath) -> Iterator[BinaryIO]:
-    """Yield a stream whose bytes become the file `path` once all of them are on the disk.
-
-    They go to a temporary file beside it, which takes its name in one step. If anything fails, the
-    temporary file is removed and what was there before stays as it was.
-    """
-    # A link stays a link, to the file that is replaced.
-    target = Path(os.path.realpath(path))
-    if target.exists() and not stat.S_ISREG(target.stat().st_mode):
-        raise FileError(f"{path} is no regular file: choose another name to save to.")
-    unfinished = target.with_name(f".{target.name[:100]}.{secrets.token_hex(8)}.part")
-    try:
-        with unfinished.open("xb") as stream:
-            yield stream
-            stream.flush()
-            os.fsync(stream.fileno())
-        if target.exists():
-            shutil.copymode(target, unfinished)
-        unfinished.replace(target)
-        if hasattr(os, "O_DIRECTORY"):
-            # The new name is on the disk only when its directory is.
-            directory = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY)
-            try:
-                os.fsync(directory)
-            finally:
-                os.close(directory)
-    except OSError as error:
-        raise FileError(_why_not_written(path, target, error)) from error
-    finally:
-        with suppress(OSError):
-            unfinished.unlink()
-
-
-def _why_not_written(path: FilePath, target: Path, error: OSError) -> str:
-    if error.errno in _FULL:
-        return (
-            f"There is no room to write {path} ({error.strerror}): free some space or choose "
-            "another place; what was there before is unchanged."
-        )
-    if error.errno in (errno.ENOENT, errno.ENOTDIR):
-        return f"There is no directory {target.parent} to write {target.name} into: make it first."
-    if error.errno in _FORBIDDEN:
-        return f"{path} may not be written ({error.strerror}): choose another place."
-    return f"{path} cannot be written: {error.strerror or error}."
-
-
 # ---------------------------------------------------------------------- reading
 
 
 @contextmanager
 def _opened(path: FilePath) -> Iterator[BinaryIO]:
-    """Open a regular file; what goes wrong while it is read becomes one sentence."""
+    """Open a regular file; an error while it is read becomes one sentence."""
     try:
         # Opening a pipe would wait for its writer.
         if not stat.S_ISREG(os.stat(path).st_mode):
@@ -326,13 +267,7 @@ class _Reader:
         for name, array in arrays.items():
             if array.dtype.kind == "b" and array.view(np.uint8).max(initial=0) > 1:
                 self._damaged(f"{_shortened(name)} holds values other than true and false")
-        tree = _parsed(self._text("content"))
-        if not isinstance(tree, dict):
-            self._damaged("its content is no record in JSON")
-        try:
-            tree = self._with_arrays(tree, arrays)
-        except RecursionError:
-            self._damaged("its content is nested too deeply")
+        tree = _parsed(self._text("content"), lambda node: self._with_array(node, arrays))
         if not isinstance(tree, dict):
             self._damaged("its content is no record in JSON")
         if arrays:
@@ -390,12 +325,8 @@ class _Reader:
 
     # ------------------------------------------------------------------ the content
 
-    def _with_arrays(self, node: Any, arrays: dict[str, NDArray]) -> Any:
-        """Return a tree with each array, taken out of `arrays`, in the place that names it."""
-        if isinstance(node, list):
-            return [self._with_arrays(value, arrays) for value in node]
-        if not isinstance(node, dict):
-            return node
+    def _with_array(self, node: dict[str, Any], arrays: dict[str, NDArray]) -> Any:
+        """Return what a record stands for: an array, taken out of `arrays`, a number, or itself."""
         key, value = next(iter(node.items())) if len(node) == 1 else ("", None)
         if key in ("$array", "$complex"):
             if not isinstance(value, str) or value not in arrays:
@@ -408,7 +339,7 @@ class _Reader:
             if value not in _OPEN:
                 self._damaged("it holds a number that is none")
             return float(value)
-        return {key: self._with_arrays(value, arrays) for key, value in node.items()}
+        return node
 
     def _complex(self, array: NDArray) -> NDArray:
         if array.ndim == 0 or array.shape[-1] != 2 or array.dtype.kind != "f":
@@ -416,7 +347,7 @@ class _Reader:
         return array.view(np.complex128)[..., 0]
 
     def _numbers(self, value: Any) -> NDArray:
-        """Return a short array, of whole numbers if all of them are written as such."""
+        """Return a short array, of integers if all numbers are written as integers."""
         kinds = {type(number) for number in (value if isinstance(value, list) else [value])}
         if not kinds or not kinds <= {int, float}:
             self._damaged("a list of numbers holds something else")
@@ -449,25 +380,28 @@ def _raw_bytes(array: NDArray) -> memoryview:
     return array.reshape(-1).view(np.uint8).data
 
 
-def _parsed(text: bytes | str) -> Any:
-    """Return JSON without repeated names and numbers that JSON has not; `None` if it is none."""
+def _parsed(text: bytes | str, revive: Callable[[dict[str, Any]], Any] = dict) -> Any:
+    """Return JSON, with what `revive` makes of each record; `None` if it is not JSON.
+
+    A name that stands twice, and numbers that JSON has not, are refused.
+    """
+
+    def record(pairs: list[tuple[str, Any]]) -> Any:
+        node = dict(pairs)
+        if len(node) < len(pairs):
+            raise ValueError("a name stands twice")
+        return revive(node)
+
+    def refuse(constant: str) -> NoReturn:
+        raise ValueError(f"{constant} is no number of JSON")
+
     try:
-        if isinstance(text, bytes):
-            text = text.decode("utf-8")
-        return json.loads(text, object_pairs_hook=_distinct, parse_constant=_refuse)
+        text = text.decode("utf-8") if isinstance(text, bytes) else text
+        return json.loads(text, object_pairs_hook=record, parse_constant=refuse)
+    except FileError:
+        raise
     except (ValueError, RecursionError):
         return None
-
-
-def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    result = dict(pairs)
-    if len(result) < len(pairs):
-        raise ValueError("a name stands twice")
-    return result
-
-
-def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no number of JSON")
 
 
 def _are_counts(values: Any) -> bool:

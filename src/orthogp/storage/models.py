@@ -2,12 +2,13 @@
 
 An estimator's settings are the parameters of its constructor. What it has learned is a record for
 each kind of estimator (`KeptRegressor` and so on): `of` takes it from a fitted one, `give` puts it
-into a fresh one.
+into a fresh one. The content of files of version 1 is turned into what version 2 would hold.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from importlib import import_module
 from typing import Any, ClassVar, NamedTuple, Self, TypeVar
@@ -29,14 +30,20 @@ from orthogp.learning.sketches import Sketch
 from orthogp.neighbours.posterior import NeighbourPosterior
 from orthogp.report.diagnostics import Diagnostics
 from orthogp.rows import Units
-from orthogp.statistics import Statistics
 from orthogp.statistics.nufft import available_threads
 from orthogp.stochastic.training import Progress
 from orthogp.storage.classes import MOST_COLUMNS, Floats, demand, demand_shape
-from orthogp.storage.codec import RefusedError, decoding, encode, register, taken
-from orthogp.storage.container import FilePath, read_file, write_file
+from orthogp.storage.codec import (
+    TYPE,
+    RefusedError,
+    decoding,
+    encode,
+    register,
+    registered_name,
+    taken,
+)
+from orthogp.storage.container import FilePath, Header, read_file, write_file
 from orthogp.storage.posteriors import KeptPosterior, Setting, kept_of, restored
-from orthogp.storage.version1 import upgraded
 
 Saved = TypeVar("Saved")
 
@@ -46,34 +53,47 @@ _NUMBERS = (
     *(f"{sign}int{size}" for sign in ("", "u") for size in (8, 16, 32, 64)),
     *(f"float{size}" for size in (16, 32, 64)),
 )
+# Fields that version 1 called otherwise, by class.
+_RENAMED = {
+    "On": {"columns": "dims"},
+    "OnSphere": {"columns": "dims"},
+    "Additive": {"columns": "dims"},
+    "AdditiveSeries": {"columns": "dims"},
+}
+# The engine that a form of posterior came from, when files did not name engines.
+_ENGINES = {"exact": "exact", "iterative": "iterative", "additive": "additive", "lattice": "dense"}
+# The names of the wrappers of settings that are no numbers or texts.
+_WRAPPERS = ("kernel", "features", "training", "domain")
 
 
-def save(path: FilePath, saved: Any, about: Mapping[str, Any] | None = None) -> None:
+def save(
+    path: FilePath, saved: Any, about: Mapping[str, Any] | None = None, mode: int | None = None
+) -> None:
     """Write a fitted estimator, a sketch or statistics to a file, whole or not at all.
 
     Parameters
     ----------
     about : mapping, optional
-        What else is to be known of it: names of columns, units, sources; texts, finite numbers,
-        lists and mappings. An estimator's `about_` unless given.
+        Notes about it, such as names of columns, units, sources: texts, finite numbers, lists and
+        mappings. An estimator's `about_` unless given.
+    mode : int, optional
+        The file's permissions: those of the file it replaces, or of any new file, by default.
     """
-    if isinstance(saved, Sketch):
-        kind, content = _SKETCH, encode(saved)
-    elif isinstance(saved, Statistics):
-        kind, content = type(saved).__name__, encode(saved)
-    else:
-        kind = _kind_of(type(saved))
+    kind = _kind_of(type(saved))
+    if kind in _MODELS:
         check_is_fitted(saved, "posterior_")
         about = getattr(saved, "about_", None) if about is None else about
-        content = encode(KeptModel.of(saved, _MODELS[kind]))
-    write_file(path, kind, content, about)
+        saved = KeptModel.of(saved, _MODELS[kind])
+    write_file(path, kind, encode(saved), about, mode)
 
 
 def load(path: FilePath, kind: type[Saved]) -> Saved:
     """Return what `save` wrote, if it is of that class; `FileError` otherwise."""
-    if issubclass(kind, Statistics):
-        return _read(path, kind.__name__, kind)[0]
-    return _model(path, (_kind_of(kind),), kind)
+    name = _kind_of(kind)
+    if name in _MODELS:
+        return _model(path, (name,), kind)
+    with _reading(path, (name,), kind) as (found, _):
+        return found
 
 
 def load_model(path: FilePath) -> Any:
@@ -82,27 +102,29 @@ def load_model(path: FilePath) -> Any:
 
 
 def save_sketch(path: FilePath, sketch: Sketch, about: Mapping[str, Any] | None = None) -> None:
-    """Write a sketch to a file, whole or not at all, with what else is to be known of the rows."""
+    """Write a sketch to a file, whole or not at all, with notes about the rows."""
     save(path, sketch, about)
 
 
 def load_sketch(path: FilePath) -> tuple[Sketch, dict[str, Any]]:
-    """Return the sketch that `save_sketch` wrote, and what was noted about it."""
-    return _read(path, _SKETCH, Sketch)
+    """Return the sketch that `save_sketch` wrote, and the notes about its rows."""
+    with _reading(path, (_SKETCH,), Sketch) as (sketch, header):
+        return sketch, header.about
 
 
-def _read(path: FilePath, kind: str, hint: type[Saved]) -> tuple[Saved, dict[str, Any]]:
-    header, content = read_file(path, (kind,))
-    with decoding(path) as decoder:
-        content = upgraded(content, header.kind) if header.version == 1 else content
-        return decoder.decode(content, hint), header.about
-
-
-def _model(path: FilePath, kinds: tuple[str, ...], kind: type | None) -> Any:
+@contextmanager
+def _reading(
+    path: FilePath, kinds: tuple[str, ...], hint: type[Saved]
+) -> Iterator[tuple[Saved, Header]]:
+    """Yield what a file holds and its header; errors of the body are about the file."""
     header, content = read_file(path, kinds)
     with decoding(path) as decoder:
         content = upgraded(content, header.kind) if header.version == 1 else content
-        kept: KeptModel = decoder.decode(content, KeptModel)
+        yield decoder.decode(content, hint), header
+
+
+def _model(path: FilePath, kinds: tuple[str, ...], kind: type | None) -> Any:
+    with _reading(path, kinds, KeptModel) as (kept, header):
         if not isinstance(kept.fit, _MODELS[header.kind]):
             raise RefusedError(f"must be what was learned by a {header.kind}", "fit")
         # Estimators are made of parts that save sketches, and are found by name.
@@ -117,6 +139,9 @@ def _kind_of(kind: type) -> str:
     for base in kind.__mro__:
         if base.__name__ in _MODELS and base.__module__.startswith("orthogp."):
             return base.__name__
+    name = _SKETCH if issubclass(kind, Sketch) else registered_name(kind)
+    if name is not None:
+        return name
     raise FileError(f"A file cannot hold a {kind.__name__}: only {', '.join(_MODELS)}.")
 
 
@@ -184,9 +209,9 @@ class KeptFit:
     elbo: float
 
     @classmethod
-    def of(cls, model: Any, **given: Any) -> Self:
+    def of(cls, model: Any) -> Self:
         """Return what a fitted estimator has learned."""
-        return taken(cls, model, cls._attributes(), **given)
+        return taken(cls, model, cls._attributes(), **cls._given(model))
 
     def give(self, model: Any) -> None:
         """Put it into a fresh estimator."""
@@ -195,6 +220,16 @@ class KeptFit:
         demand(good, "must be a total, and not negative", "seconds")
         for name, attribute in self._attributes().items():
             setattr(model, attribute, getattr(self, name))
+        self._derive(model)
+
+    @staticmethod
+    def _given(model: Any) -> dict[str, Any]:
+        """Return the fields that are no attributes of an estimator."""
+        return {"posterior": kept_of(model.posterior_, getattr(model, "_sketch", None))}
+
+    def _derive(self, model: Any) -> None:
+        """Set the attributes that follow from the fields, having checked these."""
+        raise NotImplementedError
 
     @classmethod
     def _attributes(cls) -> dict[str, str]:
@@ -232,14 +267,7 @@ class KeptRegressor(KeptFit):
     trials: tuple[Trial, ...]
     seconds: dict[str, float]
 
-    @classmethod
-    def of(cls, model: Any, **given: Any) -> Self:
-        """Return what a fitted estimator has learned."""
-        return super().of(model, posterior=kept_of(model.posterior_, model._sketch), **given)
-
-    def give(self, model: Any) -> None:
-        """Put it into a fresh estimator."""
-        super().give(model)
+    def _derive(self, model: Any) -> None:
         num_dims = _check_columns(self.columns, self.domain, model)
         self.kernel.check(model.n_features_in_)
         embedding = Embedding.of(self.kernel, model.n_features_in_)
@@ -274,19 +302,14 @@ class KeptRegressor(KeptFit):
         model._last = Start(posterior.kernel, posterior.noise_variance, rows=rows)
         model.statistics_, model.target_shift_ = sketch.statistics, sketch.shift
         model.posterior_, model.features_ = posterior, getattr(posterior, "features", None)
-        model.period_ = _period(posterior)
-
-
-def _period(posterior: Any) -> Any:
-    """Return the period of the features, one for each component if there are several."""
-    features = getattr(posterior, "features", None)
-    if posterior.additive:
-        return tuple(part.lattice.period for part in posterior.features.parts)
-    if features is None or (
-        isinstance(posterior, FamilyPosterior) and not isinstance(features, SeriesFeatures)
-    ):
-        return None
-    return features.lattice.period
+        series = not isinstance(posterior, FamilyPosterior) or isinstance(
+            posterior.features, SeriesFeatures
+        )
+        model.period_ = None
+        if posterior.additive:
+            model.period_ = tuple(part.lattice.period for part in posterior.features.parts)
+        elif series and model.features_ is not None:
+            model.period_ = model.features_.lattice.period
 
 
 # ---------------------------------------------------------------------- GPClassifier
@@ -354,20 +377,15 @@ class KeptClassifier(KeptFit):
     seconds: dict[str, float]
     extent: Domain | None = None
 
-    @classmethod
-    def of(cls, model: Any, **given: Any) -> Self:
-        """Return what a fitted estimator has learned."""
-        return super().of(
-            model,
-            classes=KeptLabels.of(model.classes_),
-            posteriors=tuple(kept_of(own, None) for own in model._posteriors),
-            status=model.status_ if len(model.classes_) > 2 else (model.status_,),
-            **given,
-        )
+    @staticmethod
+    def _given(model: Any) -> dict[str, Any]:
+        return {
+            "classes": KeptLabels.of(model.classes_),
+            "posteriors": tuple(kept_of(own, None) for own in model._posteriors),
+            "status": model.status_ if len(model.classes_) > 2 else (model.status_,),
+        }
 
-    def give(self, model: Any) -> None:
-        """Put it into a fresh estimator."""
-        super().give(model)
+    def _derive(self, model: Any) -> None:
         model.classes_ = self.classes.labels()
         count = len(model.classes_) if len(model.classes_) > 2 else 1
         num_dims = _check_columns(self.columns, self.domain, model)
@@ -410,14 +428,7 @@ class KeptStochastic(KeptFit):
     elbo_error: float
     status: str
 
-    @classmethod
-    def of(cls, model: Any, **given: Any) -> Self:
-        """Return what a fitted estimator has learned."""
-        return super().of(model, posterior=kept_of(model.posterior_, None), **given)
-
-    def give(self, model: Any) -> None:
-        """Put it into a fresh estimator."""
-        super().give(model)
+    def _derive(self, model: Any) -> None:
         demand(self.target_scale > 0, "must be positive", "target_scale")
         square = self.target_scale**2
         posterior = restored(self.posterior, Setting(model.n_features_in_, 1), "posterior")
@@ -445,8 +456,110 @@ _MODELS: dict[str, type[KeptFit]] = {
     "GPClassifier": register(KeptClassifier, "GPClassifier", infinite=_BOUNDS),
     "StochasticGPRegressor": register(KeptStochastic, "StochasticGPRegressor", infinite=_BOUNDS),
 }
-#: What the header of a model's file may call it.
+#: The kinds of models, as headers of files name them.
 MODEL_KINDS = frozenset(_MODELS)
 
 register(KeptModel, "model", infinite=("diagnostics",))
 register(KeptLabels, "labels", infinite=("values",))
+
+
+# ---------------------------------------------------------------------- version 1
+
+
+def upgraded(content: dict[str, Any], kind: str) -> dict[str, Any]:
+    """Return the content of a file of version 1 as version 2 has it.
+
+    Content that version 1 did not write passes unchanged, and is refused when it is decoded.
+    """
+    content = _upgraded(content)
+    settings, fit = content.get("settings"), content.get("fit")
+    if isinstance(settings, dict):
+        content["settings"] = _settings(settings)
+    if isinstance(fit, dict):
+        fit[TYPE] = kind
+        _upgrade_fit(fit)
+    return content
+
+
+def _upgraded(node: Any) -> Any:
+    if isinstance(node, list):
+        return [_upgraded(own) for own in node]
+    if not isinstance(node, dict):
+        return node
+    node = {name: _upgraded(own) for name, own in node.items()}
+    if "kept" in node or "additive" in node:
+        kept, additive = node.pop("kept", False), node.pop("additive", False)
+        node[TYPE] = "KeptRows" if kept is True else "AdditiveSketch" if additive else "Sketch"
+        _move_factors(node)
+    for name in ("name", "form"):
+        if isinstance(node.get(name), str):
+            node[TYPE] = node.pop(name)
+    kind = node.get(TYPE)
+    if kind == "OnSphere":
+        # The sphere and the kernel on it were one record.
+        parts = {name: node.pop(name) for name in ("kernel", "radius") if name in node}
+        node["kernel"] = {TYPE: "Sphere", **parts}
+    if kind in ("Sphere", "Cyclic"):
+        # Their fixed parameters are those of the kernel inside.
+        node.pop("fixed", None)
+    for old, new in _RENAMED.get(str(kind), {}).items():
+        if old in node:
+            node[new] = node.pop(old)
+    if "components" in node and "cross" in node:
+        _part_components(node)
+    return node
+
+
+def _settings(settings: dict[str, Any]) -> dict[str, Any]:
+    """Return settings without the wrappers of those that are no numbers or texts."""
+    result = {}
+    for name, own in settings.items():
+        if isinstance(own, dict) and len(own) == 1 and next(iter(own)) in _WRAPPERS:
+            ((wrapper, own),) = own.items()
+            if wrapper == "training" and isinstance(own, dict):
+                own = {TYPE: "TrainingSettings", **_settings(own)}
+        result[name] = own
+    return result
+
+
+def _upgrade_fit(fit: dict[str, Any]) -> None:
+    posterior, certificate = fit.get("posterior"), fit.get("certificate")
+    if isinstance(posterior, dict) and fit[TYPE] == "GPRegressor" and "engine" not in fit:
+        form = posterior.get(TYPE)
+        fit |= {"engine": _ENGINES.get(str(form), "features"), "trials": []}
+    if isinstance(certificate, dict):
+        certificate |= {"lower": fit.get("elbo"), "upper": fit.get("upper_bound")}
+    for trial in fit["trials"] if isinstance(fit.get("trials"), list) else ():
+        if isinstance(trial, dict) and trial.get("score", 0.0) is None:
+            trial["score"] = np.nan
+    history = fit.get("history")
+    if isinstance(history, np.ndarray) and history.ndim == 2 and history.shape[1] == 5:
+        names = ("step", "max_steps", "elbo", "standard_error", "num_samples")
+        fit["history"] = [
+            {
+                name: int(value) if name in ("step", "max_steps", "num_samples") else value
+                for name, value in zip(names, row, strict=True)
+            }
+            for row in history.tolist()
+            if np.isfinite([row[0], row[1], row[4]]).all()
+        ]
+
+
+def _move_factors(sketch: dict[str, Any]) -> None:
+    """Take the decimations out of the terms, beside which they stand now."""
+    terms = sketch.get("terms")
+    if isinstance(terms, list):
+        sketch["factors"] = [
+            own.pop("factors") for own in terms if isinstance(own, dict) and "factors" in own
+        ]
+
+
+def _part_components(statistics: dict[str, Any]) -> None:
+    """Take the sums out of the components, beside which they stand now."""
+    components = statistics["components"]
+    if not isinstance(components, list) or not all(isinstance(own, dict) for own in components):
+        return
+    parts = [own.pop("sums", None) for own in components]
+    for own, part in zip(components, parts, strict=True):
+        own["lattice"] = part.get("lattice") if isinstance(part, dict) else None
+    statistics["parts"] = parts

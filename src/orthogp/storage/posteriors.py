@@ -1,8 +1,8 @@
 """What a file holds of each kind of posterior, and how the posterior is made of it again.
 
 Lattice features of a regressor are few numbers beside the sums that the file holds anyway: their
-posterior is computed from those again, unless there are so many that a small file could ask for
-much memory. Elsewhere the file holds the mean and the factor of q(u), or the solution of an
+posterior is computed from those again, unless the features are so numerous that a small file could
+ask for much memory. Elsewhere the file holds the mean and the factor of q(u), or the solution of an
 iterative posterior. The rows of exact and neighbour posteriors are in the sketch.
 """
 
@@ -38,31 +38,23 @@ from orthogp.statistics import FourierStatistics, FrequencyLattice
 from orthogp.storage.classes import Complexes, Floats, demand, demand_shape, whole
 from orthogp.storage.codec import RefusedError, register, taken
 
-# The most features whose posterior is computed from sums that take far less room than its matrices.
+# The largest number of features whose posterior is computed from the sums, which take less room.
 MOST_COMPUTED = 4000
-# The most rows that a prediction may look at: more would be asked for by a hostile file only.
+# The largest number of neighbours of a prediction: only a hostile file asks for more.
 _MOST_NEIGHBOURS = 5000
 
 
 class Setting(NamedTuple):
-    """What a posterior takes from the model it belongs to.
+    """What a posterior takes from the model it belongs to."""
 
-    Attributes
-    ----------
-    num_dims, num_targets : int
-        Of the inputs that the kernel sees, and of the targets.
-    num_threads : int, optional
-    sketch, units
-        The sums, or the rows, and the units of their targets, if the model keeps them.
-    repeats : bool
-        Whether weights count rows.
-    """
-
+    #: The number of inputs that the kernel sees.
     num_dims: int
     num_targets: int
     num_threads: int | None = None
+    #: The sums, or the rows, and the units of their targets, if the model keeps them.
     sketch: Sketch | None = None
     units: Units | None = None
+    #: Whether weights count rows.
     repeats: bool = True
 
     def sums(self) -> Any:
@@ -85,9 +77,14 @@ class KeptPosterior:
     @classmethod
     def of(cls, posterior: Any, sketch: Sketch | None) -> Self:
         """Return what is kept of a posterior, without what follows from a sketch beside it."""
-        return taken(cls, posterior, cls.paths)
+        return taken(cls, posterior, cls.paths, **cls._given(posterior, sketch))
 
-    def posterior(self, setting: Setting) -> Any:
+    @staticmethod
+    def _given(posterior: Any, sketch: Sketch | None) -> dict[str, Any]:
+        """Return the fields that are no attributes of a posterior."""
+        return {}
+
+    def _posterior(self, setting: Setting) -> Any:
         """Return the posterior."""
         raise NotImplementedError
 
@@ -108,8 +105,8 @@ def restored(kept: KeptPosterior, setting: Setting, where: str) -> Any:
         domain, num_dims = getattr(kept, "domain", None), setting.num_dims
         if domain is not None:
             demand(len(domain.lower) == num_dims, f"must be of {num_dims} columns", "domain")
-        posterior = kept.posterior(setting)
-        # What fits nowhere else fails here, and not in the hands of a user.
+        posterior = kept._posterior(setting)
+        # Parts that do not fit each other fail here, and not in the hands of a user.
         edges = np.zeros(num_dims) if domain is None else domain.lower
         point = np.where(np.isfinite(edges), edges, 0.0)[None]
         with warnings.catch_warnings(action="ignore"):
@@ -136,15 +133,13 @@ class KeptLattice(KeptPosterior):
     mean: Floats | None = None
     factor: Floats | None = None
 
-    @classmethod
-    def of(cls, posterior: Posterior, sketch: Sketch | None) -> Self:
-        """Return what is kept of a posterior."""
+    @staticmethod
+    def _given(posterior: Posterior, sketch: Sketch | None) -> dict[str, Any]:
         if sketch is not None and len(posterior.mean) <= MOST_COMPUTED:
-            return taken(cls, posterior, cls.paths, mean=None, factor=None)
-        return taken(cls, posterior, cls.paths, factor=_packed(posterior.chol))
+            return {"mean": None, "factor": None}
+        return {"factor": _packed(posterior.chol)}
 
-    def posterior(self, setting: Setting) -> Posterior:
-        """Return the posterior."""
+    def _posterior(self, setting: Setting) -> Posterior:
         features, m = self.features, self.features.num_features
         fits = features.lattice.num_dims == setting.num_dims
         demand(fits, f"must be on {setting.num_dims} columns", "features")
@@ -180,23 +175,19 @@ class KeptAdditive(KeptPosterior):
     shares: Annotated[Floats, "c p"] | None = None
     averages: tuple[Complexes, ...] = ()
 
-    @classmethod
-    def of(cls, posterior: AdditivePosterior, sketch: Sketch | None) -> Self:
-        """Return what is kept of a posterior."""
+    @staticmethod
+    def _given(posterior: AdditivePosterior, sketch: Sketch | None) -> dict[str, Any]:
         if sketch is None:
             halves = (own.averages.ravel()[own.averages.size // 2 :] for own in posterior.sums)
-            factor = _packed(posterior.chol)
-            return taken(cls, posterior, cls.paths, factor=factor, averages=tuple(halves))
+            return {"factor": _packed(posterior.chol), "averages": tuple(halves)}
         if len(posterior.kernels) == 1 and len(posterior.mean) > MOST_COMPUTED:
             raise FileError(
                 f"A file of one component takes up to {MOST_COMPUTED} features, got "
                 f"{len(posterior.mean)}: fit with a smaller max_features."
             )
-        nothing: dict[str, Any] = {"mean": None, "factor": None, "shares": None, "averages": ()}
-        return taken(cls, posterior, cls.paths, **nothing)
+        return {"mean": None, "factor": None, "shares": None, "averages": ()}
 
-    def posterior(self, setting: Setting) -> Posterior:
-        """Return the posterior."""
+    def _posterior(self, setting: Setting) -> Posterior:
         if self.factor is not None:
             return self._from_factor(self.factor, setting)
         features, sums = self.features, setting.sums()
@@ -257,13 +248,11 @@ class KeptFamily(KeptPosterior):
     residual: float
     offset: float
 
-    @classmethod
-    def of(cls, posterior: FamilyPosterior, sketch: Sketch | None) -> Self:
-        """Return what is kept of a posterior."""
-        return taken(cls, posterior, cls.paths, factor=_packed(posterior.chol))
+    @staticmethod
+    def _given(posterior: FamilyPosterior, sketch: Sketch | None) -> dict[str, Any]:
+        return {"factor": _packed(posterior.chol)}
 
-    def posterior(self, setting: Setting) -> FamilyPosterior:
-        """Return the posterior."""
+    def _posterior(self, setting: Setting) -> FamilyPosterior:
         features, prior, num_dims = self.features, self.mean_function, setting.num_dims
         if prior.slope_variance:
             demand(len(prior.origin) == num_dims, f"must be of {num_dims} columns", "mean_function")
@@ -307,8 +296,7 @@ class KeptIterative(KeptPosterior):
     splines: Floats
     variance_error: float
 
-    def posterior(self, setting: Setting) -> IterativePosterior:
-        """Return the posterior."""
+    def _posterior(self, setting: Setting) -> IterativePosterior:
         sums, sketch = setting.sums(), setting.sketch
         if not isinstance(sums, FourierStatistics) or sketch is None:
             raise RefusedError("needs sums on one lattice")
@@ -346,14 +334,11 @@ class KeptExact(KeptPosterior):
     y: Annotated[Floats, "n p"] | None = None
     weights: Annotated[Floats, "n"] | None = None
 
-    @classmethod
-    def of(cls, posterior: ExactPosterior, sketch: Sketch | None) -> Self:
-        """Return what is kept of a posterior."""
-        rows = dict.fromkeys(("X", "y", "weights")) if isinstance(sketch, KeptRows) else {}
-        return taken(cls, posterior, cls.paths, **rows)
+    @staticmethod
+    def _given(posterior: ExactPosterior, sketch: Sketch | None) -> dict[str, Any]:
+        return dict.fromkeys(("X", "y", "weights")) if isinstance(sketch, KeptRows) else {}
 
-    def posterior(self, setting: Setting) -> ExactPosterior:
-        """Return the posterior."""
+    def _posterior(self, setting: Setting) -> ExactPosterior:
         X, y, weights = self.X, self.y, self.weights
         if isinstance(setting.sketch, KeptRows) and setting.units is not None:
             rows = setting.sketch.standardised_rows(setting.units)
@@ -382,8 +367,7 @@ class KeptNeighbours(KeptPosterior):
     covariance: Annotated[Floats, "q q"]
     num_neighbours: int
 
-    def posterior(self, setting: Setting) -> NeighbourPosterior:
-        """Return the posterior."""
+    def _posterior(self, setting: Setting) -> NeighbourPosterior:
         if not isinstance(setting.sketch, KeptRows) or setting.units is None:
             raise RefusedError("needs the rows")
         _check_mean(self.mean_function, setting)
@@ -399,7 +383,7 @@ class KeptNeighbours(KeptPosterior):
 
 
 _FORMS: dict[type, type[KeptPosterior]] = {
-    # Of several components before one: the former are posteriors of the latter's class too.
+    # Several components come before one: the class of the first is derived from that of the second.
     AdditivePosterior: register(KeptAdditive, "additive"),
     Posterior: register(KeptLattice, "lattice"),
     FamilyPosterior: register(KeptFamily, "features"),
