@@ -302,14 +302,12 @@ class KeptRegressor(KeptFit):
         model._last = Start(posterior.kernel, posterior.noise_variance, rows=rows)
         model.statistics_, model.target_shift_ = sketch.statistics, sketch.shift
         model.posterior_, model.features_ = posterior, getattr(posterior, "features", None)
-        series = not isinstance(posterior, FamilyPosterior) or isinstance(
-            posterior.features, SeriesFeatures
-        )
+        features: Any = model.features_
         model.period_ = None
         if posterior.additive:
-            model.period_ = tuple(part.lattice.period for part in posterior.features.parts)
-        elif series and model.features_ is not None:
-            model.period_ = model.features_.lattice.period
+            model.period_ = tuple(part.lattice.period for part in features.parts)
+        elif isinstance(features, SeriesFeatures) or not isinstance(posterior, FamilyPosterior):
+            model.period_ = None if features is None else features.lattice.period
 
 
 # ---------------------------------------------------------------------- GPClassifier
