@@ -523,16 +523,4 @@ def _unit_source(reading: Reading, unit: Unit) -> RowSource:
 
 def without_sums(sketch: Sketch) -> Sketch:
     """Return a sketch with its lattices but no sums, small enough to travel with every task."""
-    statistics: Any = sketch.statistics
-    parts = tuple(
-        replace(
-            part,
-            point_sums=part.point_sums[..., :0].copy(),
-            target_sums=part.target_sums[..., :0].copy(),
-            covariate_sums=part.covariate_sums[..., :0].copy(),
-        )
-        for part in statistics.parts
-    )
-    if statistics.parts[0] is statistics:
-        return replace(sketch, statistics=parts[0])
-    return replace(sketch, statistics=replace(statistics, parts=parts, cross={}))
+    return replace(sketch, statistics=sketch.statistics.emptied())

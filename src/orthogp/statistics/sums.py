@@ -205,17 +205,11 @@ class FourierStatistics(_Sums):
         **settings
             Of `from_data`; `num_threads` is one unless given.
         """
-        from orthogp.files.cluster import sum_collection
+        from orthogp.files.cluster import collection_chunks, sum_chunks
 
-        return sum_collection(
-            partial(cls.from_data, **{"num_threads": 1, **settings}),
-            data,
-            target,
-            inputs=inputs,
-            weights=weights,
-            lattice=lattice,
-            scheduler=scheduler,
-        )
+        chunks = collection_chunks(data, target, inputs, weights)
+        summed = partial(cls.from_data, **{"num_threads": 1, **settings})
+        return sum_chunks(chunks, summed, lattice, scheduler)
 
     @property
     def parts(self) -> tuple[FourierStatistics, ...]:  # type: ignore[override]
