@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import ClassifierMixin
 from sklearn.utils import column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
@@ -20,26 +20,24 @@ from orthogp.classification.fitting import LogisticFit
 from orthogp.classification.from_labels import learn_labels
 from orthogp.classification.logistic import mean_log_odds, mean_logistic
 from orthogp.classification.sites import LabelledRows, LogisticSites, PolyaGammaSites
+from orthogp.engines import begin_sketch, settings_for
 from orthogp.errors import InputError, KernelError, OutOfDomainWarning, check_finite
+from orthogp.estimator import GPEstimator
 from orthogp.inference import Domain
 from orthogp.inference.threads import one_thread
 from orthogp.kernels import Kernel
 from orthogp.learning.problem import FitSettings
-from orthogp.model_choice import Model, begin_sketch, called, check_categories, choose_model
-from orthogp.persistence import PersistenceMixin
 from orthogp.report.components import Component, class_parts, effect_on_odds
-from orthogp.report.diagnostic_results import Diagnostics
-from orthogp.report.diagnostics import diagnose
-from orthogp.report.notebook import learned_table, plot_model, with_table
 from orthogp.report.summary import summarise_classifier
 from orthogp.rows import Rows
 from orthogp.statistics.nufft import available_threads
 from orthogp.stochastic.training import TrainingSettings
 from orthogp.validation import (
+    Model,
     check_domain,
-    check_inputs,
     check_rows,
     check_settings,
+    choose_model,
     warn_constant_columns,
 )
 
@@ -61,7 +59,7 @@ class _Fitted(NamedTuple):
     extent: Domain
 
 
-class GPClassifier(PersistenceMixin, ClassifierMixin, BaseEstimator):
+class GPClassifier(ClassifierMixin, GPEstimator):
     """Gaussian process classification for any number of rows.
 
     The latent function f has a Gaussian process prior and p(y = 1) = 1/(1 + e^{−f}). One to three
@@ -124,12 +122,12 @@ class GPClassifier(PersistenceMixin, ClassifierMixin, BaseEstimator):
         Where predictions are the posterior's.
     """
 
-    n_features_in_: int
-
     # What `GPRegressor` lets users choose, and has one answer here.
     features = "auto"
     noise_variance = None
     weights = "repeats"
+    solver = "auto"
+    max_memory = None
 
     def __init__(
         self,
@@ -247,14 +245,8 @@ class GPClassifier(PersistenceMixin, ClassifierMixin, BaseEstimator):
         return _Fitted(fit, box, box)
 
     def _settings(self, model: Model, began: float, share: float) -> FitSettings:
-        return FitSettings(
-            num_features=None if self.num_features == "auto" else int(self.num_features),
-            max_features=self.max_features,
-            learn=self.learn,
-            wrap_tolerance=self.wrap_tolerance,
-            deadline=None if self.max_seconds is None else began + share * self.max_seconds,
-            columns=called(self, model.columns),
-        )
+        limit = self.max_seconds
+        return settings_for(self, model, None if limit is None else began + share * limit)
 
     def _fit_passes(self, rows: Rows, model: Model, began: float, share: float) -> _Fitted:
         """Return the model from passes over all rows."""
@@ -280,7 +272,7 @@ class GPClassifier(PersistenceMixin, ClassifierMixin, BaseEstimator):
         with one_thread():
             self._posteriors = [own.fit.posterior(self.domain_, threads) for own in fits]
         # Checks of other rows.
-        self.__dict__.pop("diagnostics_", None)
+        vars(self).pop("diagnostics_", None)
         self._extent = fits[0].extent
         self.columns_ = columns
         self.posterior_ = _one_or_all(self._posteriors)
@@ -346,13 +338,6 @@ class GPClassifier(PersistenceMixin, ClassifierMixin, BaseEstimator):
         latent = [first, *others]
         return np.hstack([f.mean for f in latent]), np.stack([f.variance for f in latent], axis=1)
 
-    def _inputs(self, X: ArrayLike) -> NDArray:
-        """Return the columns that the kernel sees."""
-        X = check_inputs(self, X)
-        X = X if len(self.columns_) == X.shape[1] else X[:, self.columns_]
-        check_categories(self._posteriors[0].kernel, X, self.columns_)
-        return X
-
     # ------------------------------------------------------------------ showing
 
     def summary(self) -> str:
@@ -413,78 +398,6 @@ class GPClassifier(PersistenceMixin, ClassifierMixin, BaseEstimator):
         parts = class_parts(self, label)
         effect = effect_on_odds(self.classes_[1] if label is None else label)
         return parts.draw(path, components, ylabel=effect if ylabel is None else ylabel)
-
-    def plot(
-        self,
-        X: ArrayLike | None = None,
-        y: ArrayLike | None = None,
-        *,
-        target: int = 0,
-        path: str | Path | None = None,
-    ) -> Figure:
-        """Return a matplotlib figure of the fit, written to a file if a path is given.
-
-        With one input, the probabilities of the classes; with two, maps of them, and with three,
-        the same in the middle of the third; of an additive model, the components of the log odds
-        of one class.
-
-        Parameters
-        ----------
-        X, y, target
-            As for `GPRegressor`; a classifier takes none of them.
-        path : str or Path, optional
-            A name that ends in .png, .pdf or .svg.
-        """
-        return plot_model(self, X, y, target=target, path=path)
-
-    def diagnose(
-        self,
-        X: ArrayLike,
-        y: ArrayLike,
-        sample_weight: ArrayLike | None = None,
-        *,
-        max_rows: int = 10_000,
-        seed: int = 0,
-    ) -> Diagnostics:
-        """Return checks of the model by the rows it was fitted to, and keep them (`diagnostics_`).
-
-        The probabilities are compared with the labels in sample, not held out.
-
-        Parameters
-        ----------
-        X, y, sample_weight
-            The rows that the model was fitted to, or some of them.
-        max_rows : int
-            The largest number of rows to predict; more are sampled at random.
-        seed : int
-            Of that sample.
-        """
-        self.diagnostics_ = diagnose(self, X, y, sample_weight, max_rows=max_rows, seed=seed)
-        return self.diagnostics_
-
-    def report(
-        self, path: str | Path, *, title: str | None = None, model_file: str | None = None
-    ) -> Path:
-        """Write a page about the model, one HTML file without scripts or network; return its path.
-
-        Parameters
-        ----------
-        title : str, optional
-            The page's heading; the target's name unless given.
-        model_file : str, optional
-            The file that holds the model, for the lines that show how to load it.
-        """
-        # Here, since pages need matplotlib and jinja2.
-        from orthogp.report.page import write_report
-
-        return write_report(self, path, title=title, model_file=model_file)
-
-    def _repr_html_inner(self) -> str:
-        """Return the learned model as a table above scikit-learn's display of the parameters."""
-        return learned_table(self) + super()._repr_html_inner()
-
-    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
-        return with_table(self, super()._repr_mimebundle_(**kwargs))
 
 
 def _check_labels(y: Any) -> tuple[NDArray, NDArray[np.float64]]:

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.base import RegressorMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from orthogp.engines import Outcome, Task, fit_rows, fit_sketch
+from orthogp.choosing import fit_rows
+from orthogp.engines import Outcome, Task, fit_sketch
 from orthogp.errors import FitWarning, InputError, OutOfDomainWarning
+from orthogp.estimator import GPEstimator
 from orthogp.features import Features
 from orthogp.files.fitting import MEMORY, fit_paths, fit_sums
 from orthogp.forgetting import check_forgotten
@@ -26,21 +28,16 @@ from orthogp.kernels.sphere import Embedding
 from orthogp.learning.kept_rows import KeptRows
 from orthogp.learning.problem import MAX_FEATURES, Start
 from orthogp.learning.sketches import Sketch
-from orthogp.model_choice import check_categories, check_latitudes, choose_model
-from orthogp.persistence import PersistenceMixin
 from orthogp.report.components import Component, parts_of
-from orthogp.report.diagnostic_results import Diagnostics
-from orthogp.report.diagnostics import diagnose
-from orthogp.report.notebook import learned_table, plot_model, with_table
 from orthogp.report.summary import summarise
 from orthogp.statistics.nufft import available_threads
-from orthogp.validation import check_inputs, check_rows, check_settings, warn_constant_columns
+from orthogp.validation import check_rows, check_settings, choose_model, warn_constant_columns
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-class GPRegressor(PersistenceMixin, RegressorMixin, BaseEstimator):
+class GPRegressor(RegressorMixin, GPEstimator):
     """Gaussian process regression for any number of rows.
 
     Up to 2500 rows the process is exact. Of more, one pass gives sums on a frequency lattice
@@ -87,7 +84,7 @@ class GPRegressor(PersistenceMixin, RegressorMixin, BaseEstimator):
         "exact" takes up to 5000 rows; "dense" up to `max_features` lattice features, with a
         certificate; "iterative" up to millions of them; "neighbours" any number of rows and
         columns. "auto" takes the first for up to 2500 rows, the second where it resolves the data,
-        and else what predicts hidden rows best.
+        and else what predicts held-out rows best.
     max_seconds : float, optional
         Stop learning after that long; with very many features, early enough for the rest to be
         done by then, and with no more of them than that allows.
@@ -126,8 +123,6 @@ class GPRegressor(PersistenceMixin, RegressorMixin, BaseEstimator):
     status_ : str
         How the fit ended and what to do about it.
     """
-
-    n_features_in_: int
 
     def __init__(
         self,
@@ -294,7 +289,7 @@ class GPRegressor(PersistenceMixin, RegressorMixin, BaseEstimator):
             )
         # What was found out about other rows, or by another way to read them.
         for stale in ("diagnostics_", *(("about_",) if previous is None else ())):
-            self.__dict__.pop(stale, None)
+            vars(self).pop(stale, None)
         self._sketch = sketch
         self._last = Start(fit.kernel, fit.noise_variance, rows=sketch.statistics.count)
         self.statistics_, self.target_shift_ = sketch.statistics, sketch.shift
@@ -414,10 +409,7 @@ class GPRegressor(PersistenceMixin, RegressorMixin, BaseEstimator):
 
     def _inputs(self, X: ArrayLike) -> NDArray:
         """Return rows as the posterior sees them."""
-        X = check_inputs(self, X)
-        check_categories(self.kernel_, X, np.arange(X.shape[1]))
-        check_latitudes(self.kernel_, X, np.arange(X.shape[1]))
-        return self._embedded(X if len(self.columns_) == X.shape[1] else X[:, self.columns_])
+        return self._embedded(super()._inputs(X))
 
     @property
     def _embedding(self) -> Embedding | None:
@@ -499,82 +491,6 @@ class GPRegressor(PersistenceMixin, RegressorMixin, BaseEstimator):
             What the effects are effects on, with its unit.
         """
         return parts_of(self).draw(path, components, target=target, ylabel=ylabel)
-
-    def plot(
-        self,
-        X: ArrayLike | None = None,
-        y: ArrayLike | None = None,
-        *,
-        target: int = 0,
-        path: str | Path | None = None,
-    ) -> Figure:
-        """Return a matplotlib figure of the fit, written to a file if a path is given.
-
-        With one input, the mean and its bands; with two, maps of mean and standard deviation, and
-        with three, the same in the middle of the third; with more, the mean along each input, the
-        others in the middle of their ranges; of an additive model, its components.
-
-        Parameters
-        ----------
-        X, y : arrays, optional
-            Rows to draw as points, with a single input; without them the figure shows what
-            `diagnostics_` know of the rows, if the model has any.
-        target : int
-            Which target, if y has several columns.
-        path : str or Path, optional
-            A name that ends in .png, .pdf or .svg.
-        """
-        return plot_model(self, X, y, target=target, path=path)
-
-    def diagnose(
-        self,
-        X: ArrayLike,
-        y: ArrayLike,
-        sample_weight: ArrayLike | None = None,
-        *,
-        max_rows: int = 10_000,
-        seed: int = 0,
-    ) -> Diagnostics:
-        """Return checks of the model by the rows it was fitted to, and keep them (`diagnostics_`).
-
-        Each row is predicted from all others, with the learned hyperparameters and without fitting
-        again.
-
-        Parameters
-        ----------
-        X, y, sample_weight
-            The rows that the model was fitted to, or some of them.
-        max_rows : int
-            The largest number of rows to predict; more are sampled at random.
-        seed : int
-            Of that sample.
-        """
-        self.diagnostics_ = diagnose(self, X, y, sample_weight, max_rows=max_rows, seed=seed)
-        return self.diagnostics_
-
-    def report(
-        self, path: str | Path, *, title: str | None = None, model_file: str | None = None
-    ) -> Path:
-        """Write a page about the model, one HTML file without scripts or network; return its path.
-
-        Parameters
-        ----------
-        title : str, optional
-            The page's heading; the target's name unless given.
-        model_file : str, optional
-            The file that holds the model, for the lines that show how to load it.
-        """
-        # Here, since pages need matplotlib and jinja2.
-        from orthogp.report.page import write_report
-
-        return write_report(self, path, title=title, model_file=model_file)
-
-    def _repr_html_inner(self) -> str:
-        """Return the learned model as a table above scikit-learn's display of the parameters."""
-        return learned_table(self) + super()._repr_html_inner()
-
-    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
-        return with_table(self, super()._repr_mimebundle_(**kwargs))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from orthogp.engines import fit_sketch
+from orthogp.engines import begin_sketch, fit_sketch
 from orthogp.errors import InputError
 from orthogp.features import (
     EXACT,
@@ -33,11 +33,10 @@ from orthogp.files.summing import (
 )
 from orthogp.inference import Domain
 from orthogp.learning.sketches import OFFSET_SD, AdditiveSketch, Sketch
-from orthogp.model_choice import Model, begin_sketch, choose_model
 from orthogp.rows import Rows
 from orthogp.statistics.lattice import MAX_DIMS
 from orthogp.statistics.nufft import available_threads
-from orthogp.validation import check_settings
+from orthogp.validation import Model, check_settings, choose_model
 
 if TYPE_CHECKING:
     from orthogp.files.cluster import Cluster

@@ -17,7 +17,6 @@ from orthogp.inference.component_posterior import AdditivePosterior
 from orthogp.kernels import Categorical, Kernel
 from orthogp.kernels.cyclic import categorical_columns
 from orthogp.kernels.terms import component_kernels
-from orthogp.model_choice import check_categories
 from orthogp.report.names import Names, column_names, plain
 from orthogp.report.plots import (
     BAND_SDS,
@@ -31,6 +30,7 @@ from orthogp.report.plots import (
     require_matplotlib,
     save,
 )
+from orthogp.validation import check_values
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -161,7 +161,7 @@ class AdditiveParts:
         # The other columns do not matter; these values are inside.
         rows = np.repeat(self.extent.lower[None], len(values), axis=0)
         rows[:, inner] = values
-        check_categories(self.posterior.kernels[index], values, self.columns[inner])
+        check_values(self.posterior.kernels[index], values, self.columns[inner])
         prediction = self.posterior.component(index, rows)
         mean = self._shaped(prediction.mean * self.scale)
         if not return_std:

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from orthogp.errors import InputError, LatticeMismatchError, check_finite
-from orthogp.persistence import PersistenceMixin
+from orthogp.persistence import Storable
 from orthogp.statistics.lattice import ComponentLattice, FrequencyLattice
 from orthogp.statistics.nufft import (
     CHUNK_ROWS,
@@ -44,7 +44,7 @@ class RealSums(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class FourierStatistics(PersistenceMixin):
+class FourierStatistics(Storable):
     """The sums of a data set on a frequency lattice; see the module's docstring.
 
     Attributes

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from orthogp.errors import InputError, LatticeMismatchError
-from orthogp.persistence import PersistenceMixin
+from orthogp.persistence import Storable
 from orthogp.statistics.fourier import FourierStatistics, RealSums, check_statistics_rows
 from orthogp.statistics.lattice import MAX_DIMS, ComponentLattice, FrequencyLattice
 from orthogp.statistics.nufft import TOLERANCE, ColumnSums, PairSums, chunks, column_sizes
@@ -152,7 +152,7 @@ CHUNK_ROWS = 2**19
 
 
 @dataclass(frozen=True, eq=False)
-class AdditiveStatistics(PersistenceMixin):
+class AdditiveStatistics(Storable):
     """The sums of a data set for the components of an additive model; see the module's docstring.
 
     Attributes
