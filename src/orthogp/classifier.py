@@ -15,18 +15,21 @@ from sklearn.utils import column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
-from orthogp.classification.batches import START_ROWS, BatchFit, fit_batches
-from orthogp.classification.fitting import LogisticFit
-from orthogp.classification.from_labels import learn_labels
-from orthogp.classification.logistic import mean_log_odds, mean_logistic
-from orthogp.classification.sites import LabelledRows, LogisticSites, PolyaGammaSites
+from orthogp.classification.batches import START_ROWS, fit_batches
+from orthogp.classification.fitting import learn_labels
+from orthogp.classification.sites import (
+    LogisticSites,
+    PolyaGammaSites,
+    mean_log_odds,
+    mean_logistic,
+)
 from orthogp.engines import begin_sketch, settings_for
 from orthogp.errors import InputError, KernelError, OutOfDomainWarning, check_finite
 from orthogp.estimator import GPEstimator
 from orthogp.inference import Domain
 from orthogp.inference.threads import one_thread
 from orthogp.kernels import Kernel
-from orthogp.learning.problem import FitSettings
+from orthogp.learning.problem import Fit, FitSettings
 from orthogp.report.components import Component, class_parts, effect_on_odds
 from orthogp.report.summary import summarise_classifier
 from orthogp.rows import Rows
@@ -54,7 +57,7 @@ MAX_FEATURES = 1000
 class _Fitted(NamedTuple):
     """The model of a class, where it holds, and the box around the rows."""
 
-    fit: LogisticFit | BatchFit
+    fit: Fit
     domain: Domain
     extent: Domain
 
@@ -231,11 +234,9 @@ class GPClassifier(ClassifierMixin, GPEstimator):
             kernel = self._fit_passes(few, model, began, share).fit.kernel
         rows = rows.on(model.columns)
         asked = check_domain(self.domain, rows.X.shape[1])
-        box = Domain(rows.X.min(axis=0), rows.X.max(axis=0))
-        if asked is not None:
-            box = Domain(np.minimum(box.lower, asked.lower), np.maximum(box.upper, asked.upper))
+        box = Domain.around(rows.X).with_box(asked)
         fit = fit_batches(
-            LabelledRows(rows.X, rows.y[:, 0], rows.weights),
+            rows,
             box,
             kernel,
             offset=self.mean is not None,
@@ -279,8 +280,8 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         self.kernel_ = _one_or_all([own.fit.kernel.with_columns(names) for own in fits])
         self.features_ = _one_or_all([own.fit.features for own in fits])
         self.status_ = _one_or_all([own.fit.status for own in fits])
-        self.elbo_ = sum(own.fit.lower_bound for own in fits)
-        self.num_passes_ = sum(own.fit.num_passes for own in fits)
+        self.elbo_ = sum(own.fit.elbo.total for own in fits)
+        self.num_passes_ = sum(own.fit.num_evaluations for own in fits)
 
     # ------------------------------------------------------------------ prediction
 

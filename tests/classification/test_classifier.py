@@ -12,7 +12,7 @@ from sklearn.gaussian_process import GaussianProcessClassifier
 from sklearn.gaussian_process import kernels as sk
 from sklearn.metrics import log_loss
 
-from orthogp.classification.logistic import mean_logistic
+from orthogp.classification.sites import mean_logistic
 from orthogp.classifier import GPClassifier
 from orthogp.errors import FitWarning, InputError, KernelError, OutOfDomainWarning
 from orthogp.kernels import RBF

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from orthogp.classification.logistic import mean_logistic
+from orthogp.classification.sites import mean_logistic
 from orthogp.inference import Domain
 from orthogp.kernels.cyclic import categorical_columns
 from orthogp.report.diagnostic_results import LEVELS, PIT_BINS, RESIDUAL_BINS, RESIDUAL_REACH
