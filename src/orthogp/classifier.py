@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -30,7 +29,7 @@ from orthogp.inference import Domain
 from orthogp.inference.threads import one_thread
 from orthogp.kernels import Kernel
 from orthogp.learning.problem import Fit, FitSettings
-from orthogp.report.components import Component, class_parts, effect_on_odds
+from orthogp.report.components import AdditiveParts, class_parts, effect_on_odds
 from orthogp.report.summary import summarise_classifier
 from orthogp.rows import Rows
 from orthogp.statistics.nufft import available_threads
@@ -43,9 +42,6 @@ from orthogp.validation import (
     choose_model,
     warn_constant_columns,
 )
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 _INFERENCE = ("variational", "polya-gamma", "minibatch")
 
@@ -85,7 +81,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         "auto" takes as many as the bound needs, up to `max_features`.
     mean : {None, "constant", "linear"}, default "constant"
         The mean function of f; its coefficients have broad priors and are integrated out (with
-        batches: a constant is learned).
+        mini-batches, a constant is learned).
     inference : {"variational", "polya-gamma", "minibatch"}
         "variational" maximises the evidence lower bound in passes over all rows. "polya-gamma" does
         so with a quadratic bound on the likelihood, which is looser, but whose every update is an
@@ -106,7 +102,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):
     n_jobs : int, optional
         Threads, at most one for each core at hand; all unless given, and −1 is all too.
     random_state : int, optional
-        Not used by passes, which are deterministic; batches draw from `training.seed`.
+        Not used by passes, which are deterministic; mini-batches are drawn by `training.seed`.
 
     Attributes
     ----------
@@ -119,8 +115,8 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         ended and what to do about it. With more than two classes these are tuples, one entry for
         each class.
     elbo_ : float
-        The lower bound on log p(y), or with batches an estimate of it, summed over classes if there
-        are more than two.
+        The lower bound on log p(y), or with mini-batches an estimate of it, summed over classes if
+        there are more than two.
     domain_ : Domain
         Where predictions are the posterior's.
     """
@@ -173,14 +169,12 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         """
         began = time.monotonic()
         check_settings(self)
-        self._check_inference()
         names, codes = _check_labels(y)
         rows = check_rows(self, X, codes, sample_weight, reset=True)
-        model = self._check_model(choose_model(self.kernel, self.features, rows.X.shape[1]))
+        model = self._check_model(rows.X.shape[1])
         warn_constant_columns(self, rows.used, model.columns)
         if rows.weights is not None:
-            kept = rows.weights > 0
-            rows = Rows(rows.X[kept], rows.y[kept], rows.weights[kept])
+            rows = rows.part(rows.weights > 0)
         present, codes = np.unique(rows.y[:, 0], return_inverse=True)
         if len(present) < 2:
             raise InputError(
@@ -191,76 +185,64 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         fits = []
         for i, positive in enumerate(problems):
             signs = np.where(codes == positive, 1.0, -1.0)
-            share = (i + 1) / len(problems)
-            fits.append(self._fit_class(rows._replace(y=signs[:, None]), model, began, share))
+            deadline = None
+            if self.max_seconds is not None:
+                deadline = began + (i + 1) / len(problems) * self.max_seconds
+            settings = settings_for(self, model, deadline)
+            fits.append(self._fit_class(rows._replace(y=signs[:, None]), model, settings))
         self._finish(fits, model.columns)
         self.classes_ = names[present.astype(int)]
         self.num_rows_ = len(rows.X)
         self.timings_ = {"total": time.monotonic() - began}
         return self
 
-    def _check_inference(self) -> None:
+    def _check_model(self, num_columns: int) -> Model:
+        """Return the model that the kernel stands for, if the inference can have it."""
         if self.inference not in _INFERENCE:
             raise InputError(
                 f"inference must be one of {', '.join(map(repr, _INFERENCE))}, got "
                 f"{self.inference!r}."
             )
-        if self.inference == "minibatch" and self.mean == "linear":
-            raise InputError('Batches take mean=None or "constant", not "linear".')
-
-    def _check_model(self, model: Model) -> Model:
+        batches = self.inference == "minibatch"
+        if batches and self.mean == "linear":
+            raise InputError('Mini-batches take mean=None or "constant", not "linear".')
+        model = choose_model(self.kernel, self.features, num_columns)
         if model.choice.noise_variance is not None:
             raise KernelError(
                 "A classifier's labels are noisy by themselves: leave WhiteKernel out of the "
                 "kernel."
             )
-        if model.additive and self.inference == "minibatch":
+        if batches and model.additive:
             raise InputError(
-                "Batches take a kernel on up to three columns jointly, not a sum of terms with "
-                'lattices of their own: use inference="variational".'
+                "Mini-batches take a kernel on up to three columns jointly, not a sum of terms "
+                'with lattices of their own: use inference="variational".'
             )
         return model
 
-    def _fit_class(self, rows: Rows, model: Model, began: float, share: float) -> _Fitted:
-        """Return the model of labels ±1 and where it holds, within a share of the time."""
+    def _fit_class(self, rows: Rows, model: Model, settings: FitSettings) -> _Fitted:
+        """Return the model of labels ±1, and where it holds."""
         if self.inference != "minibatch":
-            return self._fit_passes(rows, model, began, share)
+            return self._fit_passes(rows, model, settings)
         kernel = model.inner.kernel
         if self.learn and model.choice.from_name:
             # The first rows may be special.
             order = np.random.default_rng(0).permutation(len(rows.X))
-            some = np.sort(order[:START_ROWS])
-            few = Rows(rows.X[some], rows.y[some], None)
-            kernel = self._fit_passes(few, model, began, share).fit.kernel
+            few = rows.part(np.sort(order[:START_ROWS]))._replace(weights=None)
+            kernel = self._fit_passes(few, model, settings).fit.kernel
         rows = rows.on(model.columns)
-        asked = check_domain(self.domain, rows.X.shape[1])
-        box = Domain.around(rows.X).with_box(asked)
+        box = Domain.around(rows.X).with_box(check_domain(self.domain, rows.X.shape[1]))
+        offset = self.mean is not None
         fit = fit_batches(
-            rows,
-            box,
-            kernel,
-            offset=self.mean is not None,
-            settings=self._settings(model, began, share),
-            training=self.training,
+            rows, box, kernel, offset=offset, settings=settings, training=self.training
         )
         return _Fitted(fit, box, box)
 
-    def _settings(self, model: Model, began: float, share: float) -> FitSettings:
-        limit = self.max_seconds
-        return settings_for(self, model, None if limit is None else began + share * limit)
-
-    def _fit_passes(self, rows: Rows, model: Model, began: float, share: float) -> _Fitted:
+    def _fit_passes(self, rows: Rows, model: Model, settings: FitSettings) -> _Fitted:
         """Return the model from passes over all rows."""
         sketch = begin_sketch(self, rows, model)
         sites = PolyaGammaSites if self.inference == "polya-gamma" else LogisticSites
-        fit = learn_labels(
-            sketch,
-            rows.on(model.columns),
-            model.inner,
-            sites,
-            self._settings(model, began, share),
-            available_threads(self.n_jobs),
-        )
+        rows, threads = rows.on(model.columns), available_threads(self.n_jobs)
+        fit = learn_labels(sketch, rows, model.inner, sites, settings, threads)
         return _Fitted(fit, sketch.covered(fit.period), sketch.extent)
 
     def _finish(self, fits: Sequence[_Fitted], columns: NDArray[np.int64]) -> None:
@@ -346,59 +328,11 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         check_is_fitted(self, "posterior_")
         return summarise_classifier(self)
 
-    def components(self, label: Any = None) -> list[Component]:
-        """Return the components of f, the log odds of a class, in the order of the kernel's terms.
+    def _components(self, label: Any) -> AdditiveParts:
+        return class_parts(self, label)
 
-        Parameters
-        ----------
-        label : optional
-            The class whose log odds they add up to: with more than two classes, which.
-        """
-        return class_parts(self, label).components()
-
-    def predict_component(
-        self, index: int, X: ArrayLike, return_std: bool = False, label: Any = None
-    ) -> Any:
-        """Return the mean of one component at the rows of X, and its standard deviation if asked.
-
-        It is centred: its average over the training rows is removed.
-
-        Parameters
-        ----------
-        index : int
-            Which of `components()`.
-        X : (n, d)
-            Rows of all columns.
-        label : optional
-            With more than two classes, which.
-        """
-        parts = class_parts(self, label)
-        return parts.predict_at(index, self._inputs(X), return_std)
-
-    def plot_components(
-        self,
-        path: str | Path | None = None,
-        *,
-        components: Sequence[int] | None = None,
-        label: Any = None,
-        ylabel: str | None = None,
-    ) -> Figure:
-        """Return a figure with a panel for each component, written to a file if a path is given.
-
-        Parameters
-        ----------
-        path : str or Path, optional
-            A name that ends in .png, .pdf or .svg.
-        components : sequence of int, optional
-            Which to draw; all unless given.
-        label : optional
-            With more than two classes, which.
-        ylabel : str, optional
-            What the effects are effects on; the log odds of the class unless given.
-        """
-        parts = class_parts(self, label)
-        effect = effect_on_odds(self.classes_[1] if label is None else label)
-        return parts.draw(path, components, ylabel=effect if ylabel is None else ylabel)
+    def _effect(self, label: Any) -> str:
+        return effect_on_odds(self.classes_[1] if label is None else label)
 
 
 def _check_labels(y: Any) -> tuple[NDArray, NDArray[np.float64]]:

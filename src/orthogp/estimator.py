@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 
 from orthogp.persistence import Storable
+from orthogp.report.components import AdditiveParts, Component
 from orthogp.report.diagnostic_results import Diagnostics
 from orthogp.report.diagnostics import diagnose
 from orthogp.report.notebook import learned_table, plot_model, with_table
@@ -34,6 +36,71 @@ class GPEstimator(Storable, BaseEstimator, ABC):
     @abstractmethod
     def summary(self) -> str:
         """Return the model and its bounds in a page of text."""
+
+    @abstractmethod
+    def _components(self, label: Any) -> AdditiveParts:
+        """Return the components of an additive model; `InputError` if it is another."""
+
+    @abstractmethod
+    def _effect(self, label: Any) -> str:
+        """Return what components are effects on."""
+
+    def components(self, label: Any = None) -> list[Component]:
+        """Return the components of an additive model, in the order of its kernel's terms.
+
+        Parameters
+        ----------
+        label : optional
+            Of a classifier, the class whose log odds the components add up to: with more than two
+            classes, which.
+        """
+        return self._components(label).components()
+
+    def predict_component(
+        self, index: int, X: ArrayLike, return_std: bool = False, label: Any = None
+    ) -> Any:
+        """Return the mean of one component at the rows of X, and its standard deviation if asked.
+
+        It is centred: its average over the training rows is removed.
+
+        Parameters
+        ----------
+        index : int
+            Which of `components()`.
+        X : (n, d)
+            Rows of all columns.
+        label : optional
+            As in `components`.
+        """
+        return self._components(label).predict_at(index, self._inputs(X), return_std)
+
+    def plot_components(
+        self,
+        path: str | Path | None = None,
+        *,
+        components: Sequence[int] | None = None,
+        target: int = 0,
+        label: Any = None,
+        ylabel: str | None = None,
+    ) -> Figure:
+        """Return a figure with a panel for each component, written to a file if a path is given.
+
+        Parameters
+        ----------
+        path : str or Path, optional
+            A name that ends in .png, .pdf or .svg.
+        components : sequence of int, optional
+            Which to draw; all unless given.
+        target : int
+            Which target, if y has several columns.
+        label : optional
+            As in `components`.
+        ylabel : str, optional
+            What the effects are effects on, with its unit.
+        """
+        parts = self._components(label)
+        effect = self._effect(label) if ylabel is None else ylabel
+        return parts.draw(path, components, target=target, ylabel=effect)
 
     def plot(
         self,

@@ -6,8 +6,7 @@ import time
 import warnings
 from collections.abc import Sequence
 from os import PathLike
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -28,13 +27,10 @@ from orthogp.kernels.sphere import Embedding
 from orthogp.learning.kept_rows import KeptRows
 from orthogp.learning.problem import MAX_FEATURES, Start
 from orthogp.learning.sketches import Sketch
-from orthogp.report.components import Component, parts_of
+from orthogp.report.components import AdditiveParts, parts_of
 from orthogp.report.summary import summarise
 from orthogp.statistics.nufft import available_threads
 from orthogp.validation import check_rows, check_settings, choose_model, warn_constant_columns
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 
 class GPRegressor(RegressorMixin, GPEstimator):
@@ -440,24 +436,13 @@ class GPRegressor(RegressorMixin, GPEstimator):
         check_is_fitted(self, "posterior_")
         return summarise(self)
 
-    def components(self) -> list[Component]:
-        """Return the components of an additive model, in the order of its kernel's terms."""
-        return parts_of(self).components()
+    def _components(self, label: Any) -> AdditiveParts:
+        if label is not None:
+            raise InputError(f"A regressor has no classes, got label={label!r}.")
+        return parts_of(self)
 
-    def predict_component(self, index: int, X: ArrayLike, return_std: bool = False) -> Any:
-        """Return the mean of one component at the rows of X, and its standard deviation if asked.
-
-        It is centred: its average over the training rows is removed.
-
-        Parameters
-        ----------
-        index : int
-            Which of `components()`.
-        X : (n, d)
-            Rows of all columns.
-        """
-        parts = parts_of(self)
-        return parts.predict_at(index, self._inputs(X), return_std)
+    def _effect(self, label: Any) -> str:
+        return "effect on y"
 
     @property
     def residual_share_(self) -> Any:
@@ -468,29 +453,6 @@ class GPRegressor(RegressorMixin, GPEstimator):
             # An attribute that a model lacks must not be found by looking at all that it has.
             raise AttributeError(str(error)) from error
         return parts.share(parts.posterior.shares.residual)
-
-    def plot_components(
-        self,
-        path: str | Path | None = None,
-        *,
-        components: Sequence[int] | None = None,
-        target: int = 0,
-        ylabel: str = "effect on y",
-    ) -> Figure:
-        """Return a figure with a panel for each component, written to a file if a path is given.
-
-        Parameters
-        ----------
-        path : str or Path, optional
-            A name that ends in .png, .pdf or .svg.
-        components : sequence of int, optional
-            Which to draw; all unless given.
-        target : int
-            Which target, if y has several columns.
-        ylabel : str
-            What the effects are effects on, with its unit.
-        """
-        return parts_of(self).draw(path, components, target=target, ylabel=ylabel)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

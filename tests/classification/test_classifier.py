@@ -282,11 +282,11 @@ def test_kernel_on_some_columns_ignores_the_others():
         ({"domain": (1, 0)}, {}, "domain needs"),
         ({"kernel": "round"}, {}, "Unknown kernel"),
         ({"inference": "laplace"}, {}, "inference must be one of"),
-        ({"inference": "minibatch", "mean": "linear"}, {}, "Batches take mean"),
+        ({"inference": "minibatch", "mean": "linear"}, {}, "Mini-batches take mean"),
         (
             {"inference": "minibatch", "kernel": RBF()},
             {"sample_weight": np.ones(30)},
-            "Batches take no sample_weight",
+            "Mini-batches take no sample_weight",
         ),
         (
             {

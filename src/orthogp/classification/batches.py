@@ -52,7 +52,9 @@ def fit_batches(
         Whether f has a constant that is learned.
     """
     if rows.weights is not None:
-        raise InputError("Batches take no sample_weight: repeat the rows that count more often.")
+        raise InputError(
+            "Mini-batches take no sample_weight: repeat the rows that count more often."
+        )
     if training is None:
         batch_size = BATCH_SIZE if len(rows.X) > BATCH_SIZE else None
         training = TrainingSettings(
