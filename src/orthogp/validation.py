@@ -29,16 +29,18 @@ from orthogp.kernels.terms import (
 from orthogp.rows import Rows
 from orthogp.statistics.lattice import MAX_DIMS
 
-_MEANS = (None, "auto", "constant", "linear")
-_WEIGHTS = ("repeats", "precisions")
-_SOLVERS = ("auto", "exact", "dense", "iterative", "neighbours")
+# The settings that are one of a few words.
+_CHOICES = {
+    "mean": (None, "auto", "constant", "linear"),
+    "weights": ("repeats", "precisions"),
+    "solver": ("auto", "exact", "dense", "iterative", "neighbours"),
+}
 
 
 def check_settings(estimator: Any) -> None:
     """Raise `InputError` unless an estimator's parameters (its kernel apart) make sense."""
-    choices = {"mean": _MEANS, "weights": _WEIGHTS, "solver": _SOLVERS}
-    for name, allowed in choices.items():
-        value = getattr(estimator, name, allowed[0])
+    for name, allowed in _CHOICES.items():
+        value = getattr(estimator, name)
         if not (value is None or isinstance(value, str)) or value not in allowed:
             raise InputError(f"{name} must be one of {allowed}, got {value!r}.")
     resolve_features(estimator.features, "auto", 1)
@@ -48,11 +50,10 @@ def check_settings(estimator: Any) -> None:
     if not (isinstance(estimator.max_features, Integral) and int(estimator.max_features) >= 1):
         raise InputError(f"max_features must be at least 1, got {estimator.max_features!r}.")
     for name in ("noise_variance", "wrap_tolerance", "max_seconds", "max_memory"):
-        value = getattr(estimator, name, None)
-        optional = name != "wrap_tolerance"
-        if not (optional and value is None) and not (
-            isinstance(value, Real) and 0 < float(value) < np.inf
-        ):
+        value = getattr(estimator, name)
+        if value is None and name != "wrap_tolerance":
+            continue
+        if not (isinstance(value, Real) and 0 < float(value) < np.inf):
             raise InputError(f"{name} must be a positive number, got {value!r}.")
 
 
@@ -81,19 +82,10 @@ def check_rows(
     if y is None:
         # scikit-learn's wording, which its own checks look for.
         raise InputError("This estimator requires y to be passed, but the target y is None.")
-    dtype: Any = [np.float64, np.float32]
-    _refuse_date_times(X)
-    X = _numeric(
-        lambda: validate_data(estimator, X, reset=reset, dtype=dtype, ensure_all_finite=False)
-    )
+    X = check_inputs(estimator, X, reset=reset)
     # Not together with X: scikit-learn would not say how many of the targets are bad.
-    y = _numeric(
-        lambda: check_array(
-            y, dtype=dtype, ensure_2d=False, ensure_all_finite=False, input_name="y"
-        )
-    )
+    y = _numeric(check_array, y, ensure_2d=False, input_name="y")
     check_consistent_length(X, y)
-    _check_finite_columns(estimator, X)
     check_finite(y, "y")
     weights = None
     if sample_weight is not None:
@@ -112,15 +104,12 @@ def check_rows(
     return rows
 
 
-def check_inputs(estimator: Any, X: Any) -> NDArray:
-    """Return validated inputs for prediction."""
+def check_inputs(estimator: Any, X: Any, *, reset: bool = False) -> NDArray:
+    """Return validated inputs; on `reset` the estimator learns its columns from them."""
     _refuse_date_times(X)
-    X = _numeric(
-        lambda: validate_data(
-            estimator, X, reset=False, dtype=[np.float64, np.float32], ensure_all_finite=False
-        )
-    )
-    _check_finite_columns(estimator, X)
+    X = _numeric(validate_data, estimator, X, reset=reset)
+    names = getattr(estimator, "feature_names_in_", None)
+    check_finite(X, "X", None if names is None else [repr(str(name)) for name in names])
     return X
 
 
@@ -137,7 +126,7 @@ def warn_constant_columns(estimator: Any, X: NDArray, columns: NDArray[np.int64]
 
 
 def _refuse_date_times(X: Any) -> None:
-    """Raise `InputError` if X has columns of dates, which would turn into some number or other."""
+    """Raise `InputError` if X has columns of dates, which would turn into arbitrary numbers."""
     dtypes = getattr(X, "dtypes", None)
     if dtypes is None:
         named = [("X", getattr(X, "dtype", ""))]
@@ -151,14 +140,10 @@ def _refuse_date_times(X: Any) -> None:
             )
 
 
-def _check_finite_columns(estimator: Any, X: NDArray) -> None:
-    names = getattr(estimator, "feature_names_in_", None)
-    check_finite(X, "X", None if names is None else [repr(str(name)) for name in names])
-
-
-def _numeric(validate: Callable[[], Any]) -> Any:
+def _numeric(validate: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    """Return an array in single or double precision, by a function of scikit-learn's."""
     try:
-        return validate()
+        return validate(*args, dtype=[np.float64, np.float32], ensure_all_finite=False, **options)
     except ValueError as error:
         if "could not convert string" not in str(error):
             raise
@@ -171,7 +156,7 @@ def _numeric(validate: Callable[[], Any]) -> Any:
 
 
 class Model(NamedTuple):
-    """What an estimator's `kernel` argument stands for, given the number of columns.
+    """The model that an estimator's `kernel` argument stands for, given the number of columns.
 
     Attributes
     ----------
@@ -225,13 +210,13 @@ class Model(NamedTuple):
 
 
 def choose_model(kernel: Any, features: Any, num_columns: int, *, joint: bool = False) -> Model:
-    """Return the model that a `kernel` argument stands for, on rows of so many columns.
+    """Return the model that a `kernel` argument stands for.
 
     Parameters
     ----------
     joint : bool
-        For engines whose kernels may act on any number of columns at once: a plain name is then one
-        kernel on all of them. Features that take any number of columns need not ask.
+        Whether kernels may act on any number of columns at once: a plain name is then one kernel on
+        all of them. It goes without saying for features that take any number of columns.
     """
     if joint:
         choice = resolve_additive(kernel, num_columns, num_columns)

@@ -6,7 +6,6 @@ import sys
 
 from orthogp.cli import main
 
-
 # The number of new objects after which Python looks for cycles among them. Libraries that are being
 # imported make many, and keep them: looking as often as usual takes a quarter of a second.
 _MANY_OBJECTS = 50_000
