@@ -65,7 +65,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):
     input columns act jointly; more add up, f(x) = Σ_j f_j(x_{columns_j}): conditionals on the
     nearest rows, which let any number of columns act jointly, are for Gaussian noise and serve
     `GPRegressor` only. The posterior is approximated by the Gaussian that is closest by the
-    evidence lower bound, in passes over the rows. More than two classes are each told from all
+    evidence lower bound, in passes over the rows. With more than two classes, each is told from all
     others.
 
     Parameters
@@ -121,7 +121,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         Where predictions are the posterior's.
     """
 
-    # What `GPRegressor` lets users choose, and has one answer here.
+    # Settings that only `GPRegressor` lets users choose.
     features = "auto"
     noise_variance = None
     weights = "repeats"
@@ -246,7 +246,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         return _Fitted(fit, sketch.covered(fit.period), sketch.extent)
 
     def _finish(self, fits: Sequence[_Fitted], columns: NDArray[np.int64]) -> None:
-        """Keep what was learned; the model changes only when all has gone well."""
+        """Keep what was learned; the estimator changes only when every fit has succeeded."""
         self.domain_ = Domain(
             np.max([own.domain.lower for own in fits], axis=0),
             np.min([own.domain.upper for own in fits], axis=0),
@@ -254,7 +254,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         threads, names = available_threads(self.n_jobs), dict(enumerate(columns.tolist()))
         with one_thread():
             self._posteriors = [own.fit.posterior(self.domain_, threads) for own in fits]
-        # Checks of other rows.
+        # They are checks of other rows.
         vars(self).pop("diagnostics_", None)
         self._extent = fits[0].extent
         self.columns_ = columns
@@ -315,7 +315,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         """Return mean and variance of f, (n, 1) or with k > 2 classes (n, k)."""
         first = self._posteriors[0].predict(X)
         with warnings.catch_warnings():
-            # The domain is the same for all, and has been warned of.
+            # All share one domain, and the first has warned.
             warnings.simplefilter("ignore", OutOfDomainWarning)
             others = [posterior.predict(X) for posterior in self._posteriors[1:]]
         latent = [first, *others]

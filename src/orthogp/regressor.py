@@ -36,10 +36,10 @@ from orthogp.validation import check_rows, check_settings, choose_model, warn_co
 class GPRegressor(RegressorMixin, GPEstimator):
     """Gaussian process regression for any number of rows.
 
-    Up to 2500 rows the process is exact. Of more, one pass gives sums on a frequency lattice
-    (`FourierStatistics`; a lattice for each term of additive models), which is all that learning
-    and prediction see; where no lattice resolves what the rows show, or more than three columns
-    act jointly, each row is given its nearest. See `engine_`.
+    Up to 2500 rows the process is exact. More rows are summed on a frequency lattice in one pass
+    (`FourierStatistics`; a lattice for each term of additive models), and learning and prediction
+    see the sums only. Where no lattice resolves the data, or more than three columns act jointly,
+    each row is conditioned on its nearest rows. See `engine_`.
 
     Parameters
     ----------
@@ -48,9 +48,9 @@ class GPRegressor(RegressorMixin, GPEstimator):
         "quasi-periodic") starts from values read off the data, with one lengthscale per column. A
         kernel object starts from its own values, in the units of X and y; made by `.on(columns)`,
         it may leave columns of X unused. A name after "additive-" means one kernel on each column,
-        f(x) = Σ_j f_j(x_j); of any other name with more than three columns both that and one kernel
-        on all of them are tried. Sums such as `Matern32().on(0) + RBF().on(1, 2)` may act on any
-        number of columns, up to three in each term.
+        f(x) = Σ_j f_j(x_j); for any other name and more than three columns, both an additive model
+        and one kernel on all columns are tried. Sums such as `Matern32().on(0) + RBF().on(1, 2)`
+        may act on any number of columns, up to three in each term.
     features : str or Features, default "auto"
         "auto" leaves it to `solver`. A family of inducing features: "lattice", "trig", "hermite",
         "legendre", "chebyshev", "box", "eigenfunction", "variational-fourier", "harmonic",
@@ -80,12 +80,12 @@ class GPRegressor(RegressorMixin, GPEstimator):
         "exact" takes up to 5000 rows; "dense" up to `max_features` lattice features, with a
         certificate; "iterative" up to millions of them; "neighbours" any number of rows and
         columns. "auto" takes the first for up to 2500 rows, the second where it resolves the data,
-        and else what predicts held-out rows best.
+        and otherwise the solver that predicts held-out rows best.
     max_seconds : float, optional
-        Stop learning after that long; with very many features, early enough for the rest to be
-        done by then, and with no more of them than that allows.
+        The time after which learning stops. With very many features it stops earlier, so that the
+        rest is done in time, and their number is limited accordingly.
     max_memory : float, optional
-        Bytes that the iterative solver may take: fewer give fewer features.
+        The most bytes that the iterative solver may take: fewer bytes allow fewer features.
     n_jobs : int, optional
         Threads, at most one for each core at hand; all unless given, and −1 is all too.
     random_state : int, optional
@@ -103,8 +103,8 @@ class GPRegressor(RegressorMixin, GPEstimator):
     certificate_ : Certificate
         What their gap implies.
     engine_ : str
-        What the model was fitted with: "exact", "dense", "iterative", "additive", "neighbours", or
-        "features" for a family but the lattice.
+        The engine of the fit: "exact", "dense", "iterative", "additive", "neighbours", or
+        "features" for any family but the lattice.
     trials_ : tuple of Trial
         The engines that were tried, with their scores.
     statistics_ : FourierStatistics, AdditiveStatistics or RowTotals
@@ -242,7 +242,7 @@ class GPRegressor(RegressorMixin, GPEstimator):
     def forget(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Take out rows that were fitted before, and learn again; the inverse of `partial_fit`.
 
-        What cannot have been fitted, for all that the sums tell, is refused, and the model stays as
+        Rows that cannot have been fitted, judging by the sums, are refused, and the model stays as
         it was: rows elsewhere, with other targets or weights, or more than there are.
         """
         check_is_fitted(self, "posterior_")
@@ -270,7 +270,7 @@ class GPRegressor(RegressorMixin, GPEstimator):
         return self
 
     def _adopt(self, outcome: Outcome, previous: Start | None, began: float) -> None:
-        """Take a fitted model: this one changes only when all has gone well."""
+        """Adopt a fitted model; the estimator changes only when the fit has succeeded."""
         fit, sketch, units = outcome.fit, outcome.sketch, outcome.units
         columns = outcome.model.columns
         covered = sketch.covered(fit.period)
@@ -283,7 +283,7 @@ class GPRegressor(RegressorMixin, GPEstimator):
                 FitWarning,
                 stacklevel=3,
             )
-        # What was found out about other rows, or by another way to read them.
+        # Attributes that describe other rows, or how those were read.
         for stale in ("diagnostics_", *(("about_",) if previous is None else ())):
             vars(self).pop(stale, None)
         self._sketch = sketch
@@ -340,7 +340,7 @@ class GPRegressor(RegressorMixin, GPEstimator):
             deviation = np.sqrt(prediction.variance + noise)
             return mean, self._shaped(deviation[:, None] * scale)
         with warnings.catch_warnings():
-            # Said once, by the mean above.
+            # The mean above has warned already.
             warnings.simplefilter("ignore", OutOfDomainWarning)
             covariance = self.posterior_.covariance(X) + noise * np.eye(len(X))
         return mean, self._shaped(covariance[:, :, None] * scale**2)
@@ -414,14 +414,14 @@ class GPRegressor(RegressorMixin, GPEstimator):
         return Embedding.of(self.kernel_.with_columns(renamed), len(self.columns_))
 
     def _embedded(self, X: NDArray) -> NDArray:
-        """Return values of the columns that the kernel sees as the posterior sees them."""
+        """Return rows of the kernel's columns as the posterior sees them: spheres in space."""
         embedding = self._embedding
         return X if embedding is None else embedding.rows(X)
 
     def _refuse_on_sphere(self, what: str) -> None:
         if self._embedding is not None:
             raise InputError(
-                f"{what} longitude and latitude are not to be had from a kernel on the sphere: "
+                f"{what} longitude and latitude are not available for a kernel on the sphere: "
                 "take differences or averages of draws (sample_y) instead."
             )
 
@@ -450,7 +450,7 @@ class GPRegressor(RegressorMixin, GPEstimator):
         try:
             parts = parts_of(self)
         except InputError as error:
-            # An attribute that a model lacks must not be found by looking at all that it has.
+            # Tools that list all attributes of a model pass over those that it lacks.
             raise AttributeError(str(error)) from error
         return parts.share(parts.posterior.shares.residual)
 
