@@ -39,6 +39,11 @@ _SINGLE = 400
 _HOLES = 24
 # The largest share of the rows that all these neighbourhoods together may take.
 _MOST_IN_HOLES = 0.1
+# The number of rows of a neighbourhood that are scored.
+_SCORED_IN_HOLE = 20
+# The distance of a point from its nearest row, relative to the 99th percentile of the distances
+# between neighbouring rows, above which the point lies in a gap.
+_WIDE = 4
 # The number of points between rows by which gaps are found.
 _PROBES = 2000
 # Scores that differ by less, in nats per row, are the same: the engine that says more about its
@@ -180,12 +185,12 @@ def _lengths(outcomes: list[Outcome]) -> NDArray[np.float64] | None:
 def held_out_rows(task: Task, lengths: NDArray[np.float64] | None, seed: int = 0) -> HeldOut:
     """Return rows to be held out: single ones, and neighbourhoods as wide as the data's gaps.
 
-    A point anywhere between two rows lies at some distance from the nearest of all. Around rows
-    drawn at random, all others within such a distance are held_out.
+    A point drawn between two rows lies at some distance from its nearest row. Around rows drawn at
+    random, all others within distances drawn from the largest of these are held out.
     """
     rng = np.random.default_rng(seed)
-    weights = task.rows.weights
-    there = np.arange(len(task.rows.X)) if weights is None else np.flatnonzero(weights > 0)
+    given = task.rows.weights
+    there = np.arange(len(task.rows.X)) if given is None else np.flatnonzero(given > 0)
     number = min(_SINGLE, len(there) // 10)
     single = rng.choice(there, size=number, replace=False)
     X = np.asarray(task.rows.X, dtype=np.float64)
@@ -197,10 +202,9 @@ def held_out_rows(task: Task, lengths: NDArray[np.float64] | None, seed: int = 0
     between = rng.random((_PROBES, 1))
     points = between * ends[0] + (1 - between) * ends[1]
     gaps = np.asarray(tree.query(points)[0])
-    usual = np.quantile(
-        np.asarray(tree.query(scaled[rng.integers(len(there), size=_PROBES)], 2)[0])[:, 1], 0.99
-    )
-    wide = gaps > 4 * usual
+    some = scaled[rng.integers(len(there), size=_PROBES)]
+    usual = np.quantile(np.asarray(tree.query(some, 2)[0])[:, 1], 0.99)
+    wide = gaps > _WIDE * usual
     share = float(np.mean(wide))
     if share < _FEW_GAPS:
         return HeldOut(single, np.full(number, 1 / number))
@@ -213,20 +217,15 @@ def held_out_rows(task: Task, lengths: NDArray[np.float64] | None, seed: int = 0
         if len(found) > most:
             found = np.asarray(tree.query(scaled[centre], int(max(most, 2)))[1]).reshape(-1)
         in_holes.append(there[found])
-        inner.append(there[rng.choice(found, size=min(20, len(found)), replace=False)])
+        inner.append(there[rng.choice(found, size=min(_SCORED_IN_HOLE, len(found)), replace=False)])
     holes = np.unique(np.concatenate(in_holes))
     judged = np.unique(np.concatenate(inner))
     single = np.setdiff1d(single, holes)
     rest = np.setdiff1d(holes, judged)
     rows = np.concatenate([single, judged, rest])
-    counts = np.concatenate(
-        [
-            np.full(len(single), (1 - share) / len(single)),
-            np.full(len(judged), share / len(judged)),
-            np.zeros(len(rest)),
-        ]
-    )
-    return HeldOut(rows, counts, share)
+    numbers = (len(single), len(judged), len(rest))
+    weights = np.repeat([(1 - share) / len(single), share / len(judged), 0.0], numbers)
+    return HeldOut(rows, weights, share)
 
 
 def score(task: Task, outcome: Outcome, held_out: HeldOut) -> float:
@@ -237,12 +236,10 @@ def score(task: Task, outcome: Outcome, held_out: HeldOut) -> float:
     else:
         again = fit_sums(seen, outcome.model, known=outcome)
     judged = held_out.weights > 0
-    X = np.asarray(task.rows.X, dtype=np.float64)[held_out.rows[judged]][:, outcome.model.columns]
-    y = np.asarray(task.rows.y, dtype=np.float64)[held_out.rows[judged]]
-    units = outcome.units
-    prediction = again.posterior.predict(X)
+    rows, units = task.rows.part(held_out.rows[judged]).on(outcome.model.columns), outcome.units
+    prediction = again.posterior.predict(np.asarray(rows.X, dtype=np.float64))
     mean = units.offset + prediction.mean * units.scale
     variance = np.maximum(prediction.variance, 0.0)[:, None] + outcome.fit.noise_variance
     variance = variance * units.scale**2
-    density = -0.5 * (np.log(2 * np.pi * variance) + (y - mean) ** 2 / variance)
+    density = -0.5 * (np.log(2 * np.pi * variance) + (rows.y - mean) ** 2 / variance)
     return float(held_out.weights[judged] @ density.mean(axis=1))
