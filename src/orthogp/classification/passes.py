@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -118,18 +118,17 @@ class SiteModel:
         self, kernel: Kernel, moments: Moments, domain: Domain, num_threads: int | None
     ) -> Posterior:
         """Return the posterior over a domain, and of each of several components."""
-        features = self.features
-        if isinstance(features, Lattice):
-            return Posterior(features, kernel, 1.0, moments, domain, num_threads)
-        assert isinstance(features, AdditiveLattice)
-        assert isinstance(self.sums, AdditiveStatistics)
+        if isinstance(self.features, Lattice):
+            return Posterior(self.features, kernel, 1.0, moments, domain, num_threads)
+        features = cast("AdditiveLattice", self.features)
+        sums = cast("AdditiveStatistics", self.sums)
         chol = factorise(moments.gram, 1.0)
         mean = unwhiten(chol, whiten(chol, moments.projection))
         steps = [
             np.rint(part.lattice.spacing / own.lattice.spacing).astype(np.int64)
-            for part, own in zip(features.parts, self.sums.components, strict=True)
+            for part, own in zip(features.parts, sums.components, strict=True)
         ]
-        thin = self.sums.decimate(steps)
+        thin = sums.decimate(steps)
         amplitudes = np.sqrt(features.squared_amplitudes(features.masses(kernel)))
         z = amplitudes[:, None] * mean
         shares = latent_shares(features, z, thin.real_sums(features.indices))
