@@ -145,7 +145,7 @@ def test_elbo_is_expected_sites_less_divergence(weights):
     rows = make_labels(40, weights=weights)
     counts = np.ones(40) if rows.weights is None else rows.weights
     features = make_features(kernel, num_features=15, mean="constant")
-    sites = PolyaGammaSites(rows, np.random.default_rng(1).uniform(0.1, 4, 40))
+    sites = PolyaGammaSites.of(rows, np.random.default_rng(1).uniform(0.1, 4, 40))
     result = Pass.over(SiteModel(features), kernel, sites, THREADS)
     Phi = features.evaluate(kernel, rows.X)
     left_out = features.residual_variance(kernel, rows.X)
@@ -199,7 +199,7 @@ def test_extrapolated_updates_never_lose_and_get_there_sooner(num_features, vari
 
 def test_extrapolation_that_goes_too_far_is_taken_back(monkeypatch):
     def too_far(self, sites, better):
-        return replace(better, tilts=20 + better.tilts)
+        return PolyaGammaSites.of(better.rows, 20 + better.tilts)
 
     monkeypatch.setattr(Extrapolation, "mixed", too_far)
     kernel = RBF(5.0, [0.2])
@@ -225,7 +225,7 @@ def test_logistic_sites_never_lose_and_end_above_tilts(num_features, variance):
 
 def test_step_that_overshoots_is_shortened(monkeypatch):
     def too_far(self, f):
-        return replace(updated(self, f), own_slopes=30 * self.labels)
+        return replace(updated(self, f), slopes=30 * self.labels)
 
     updated = LogisticSites.updated
     monkeypatch.setattr(LogisticSites, "updated", too_far)

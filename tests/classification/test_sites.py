@@ -23,7 +23,7 @@ from tests.problems import CENTRE, NO_MEAN, make_lattice, mean_prior
 def sites_of(labels, tilts, weights=None, num_dims=1, seed=0) -> PolyaGammaSites:
     labels = np.asarray(labels, dtype=float)
     X = CENTRE[:num_dims] + np.random.default_rng(seed).uniform(-1, 1, (len(labels), num_dims))
-    return PolyaGammaSites(Rows(X, labels[:, None], weights), np.asarray(tilts, dtype=float))
+    return PolyaGammaSites.of(Rows(X, labels[:, None], weights), np.asarray(tilts, dtype=float))
 
 
 def at(sites: PolyaGammaSites, f: float) -> float:

@@ -242,7 +242,7 @@ class SiteAscent:
         self._sites = sites
         self._threads = BlasThreads(1) if threads is None else threads
         self._late = late
-        self._proposals = sites.proposals()
+        self._proposals: Any = sites.proposals()
 
     def __call__(self, vector: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
         """Return max_c L and its gradient at the logarithms of the learned parameters."""

@@ -25,7 +25,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Generic, NamedTuple, Self, TypeVar
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -119,9 +119,17 @@ class Marginals(NamedTuple):
 
 @dataclass(frozen=True)
 class Sites(ABC):
-    """One Gaussian site for each row of labels ±1, which counts as often as its weight says."""
+    """One Gaussian site for each row of labels ±1, which counts as often as its weight says.
+
+    Attributes
+    ----------
+    precisions, slopes : (n,)
+        τ > 0 and ν.
+    """
 
     rows: Rows
+    precisions: NDArray[np.float64]
+    slopes: NDArray[np.float64]
 
     @classmethod
     @abstractmethod
@@ -133,16 +141,6 @@ class Sites(ABC):
         """±1, (n,)."""
         return self.rows.y[:, 0]
 
-    @property
-    @abstractmethod
-    def precisions(self) -> NDArray[np.float64]:
-        """τ, (n,)."""
-
-    @property
-    @abstractmethod
-    def slopes(self) -> NDArray[np.float64]:
-        """ν, (n,)."""
-
     @abstractmethod
     def updated(self, f: Marginals) -> Self:
         """Return the sites that the marginals of f ask for."""
@@ -152,8 +150,8 @@ class Sites(ABC):
         """Return E log p(y_n|f_n) of each row, or a lower bound on it, (n,)."""
 
     @abstractmethod
-    def proposals(self) -> Proposals[Any]:
-        """Return how to choose the next sites."""
+    def proposals(self) -> ShorterSteps | Extrapolation:
+        """Return how to choose the sites to try after a pass: the first that do not lose."""
 
     @property
     def precision_total(self) -> float:
@@ -220,20 +218,6 @@ class Sites(ABC):
         )
 
 
-S = TypeVar("S", bound=Sites)
-
-
-class Proposals(ABC, Generic[S]):
-    """Which sites to try after a pass, best guess first: the first that does not lose is taken."""
-
-    def begin(self) -> None:
-        """Prepare for another kernel."""
-
-    @abstractmethod
-    def after(self, sites: S, better: S) -> Iterator[S]:
-        """Yield sites to try; `better` are those that the marginals of the last pass ask for."""
-
-
 # The sizes of steps to try.
 _STEPS = tuple(0.5**i for i in range(6))
 # The smallest precision of a site: that of a label beyond doubt underflows, and the site is then as
@@ -253,39 +237,20 @@ class LogisticSites(Sites):
     The ascent climbs the ELBO itself instead of Pólya-Gamma's bound on it, which on a few thousand
     labels is tens of nats lower. Steps of ρ = 1 mostly need fewer passes too; where one overshoots,
     a shorter one is tried.
-
-    Attributes
-    ----------
-    own_precisions, own_slopes : (n,)
-        τ > 0 and ν.
     """
-
-    own_precisions: NDArray[np.float64]
-    own_slopes: NDArray[np.float64]
 
     @classmethod
     def flat(cls, rows: Rows) -> Self:
         """Return the sites of f = 0: τ = 1/4, ν = y/2."""
         return cls(rows, np.full(len(rows.X), 0.25), rows.y[:, 0] / 2)
 
-    @property
-    def precisions(self) -> NDArray[np.float64]:
-        """τ, (n,)."""
-        return self.own_precisions
-
-    @property
-    def slopes(self) -> NDArray[np.float64]:
-        """ν, (n,)."""
-        return self.own_slopes
-
     def updated(self, f: Marginals) -> Self:
         """Return the sites of a step of size one."""
         labels = self.labels
         found = expected_log_logistic(labels * f.mean, f.variance)
         precisions = np.maximum(found.curvature, _LEAST_PRECISION)
-        return replace(
-            self, own_precisions=precisions, own_slopes=labels * found.slope + precisions * f.mean
-        )
+        slopes = labels * found.slope + precisions * f.mean
+        return replace(self, precisions=precisions, slopes=slopes)
 
     def expected_log_likelihood(self, f: Marginals) -> NDArray[np.float64]:
         """Return E log 1/(1 + e^{−y f}), (n,)."""
@@ -299,16 +264,19 @@ class LogisticSites(Sites):
         """Return (1 − step) of these sites and `step` of the others."""
         return replace(
             self,
-            own_precisions=(1 - step) * self.precisions + step * other.precisions,
-            own_slopes=(1 - step) * self.slopes + step * other.slopes,
+            precisions=(1 - step) * self.precisions + step * other.precisions,
+            slopes=(1 - step) * self.slopes + step * other.slopes,
         )
 
 
-class ShorterSteps(Proposals[LogisticSites]):
+class ShorterSteps:
     """A step of size one, then half of it, and so on."""
 
+    def begin(self) -> None:
+        """Prepare for another kernel."""
+
     def after(self, sites: LogisticSites, better: LogisticSites) -> Iterator[LogisticSites]:
-        """Yield sites on the way from those of the last pass to those asked for."""
+        """Yield sites on the way from the last ones to those that their marginals ask for."""
         for step in _STEPS:
             yield sites.toward(better, step)
 
@@ -337,23 +305,18 @@ class PolyaGammaSites(Sites):
     tilts: NDArray[np.float64]
 
     @classmethod
+    def of(cls, rows: Rows, tilts: NDArray[np.float64]) -> Self:
+        """Return the sites of given tilts: θ, between zero and 1/4, and κ."""
+        return cls(rows, site_precision(tilts), rows.y[:, 0] / 2, tilts)
+
+    @classmethod
     def flat(cls, rows: Rows) -> Self:
         """Return the sites of a function that is zero: θ = 1/4 everywhere."""
-        return cls(rows, np.zeros(len(rows.X)))
-
-    @property
-    def precisions(self) -> NDArray[np.float64]:
-        """θ, (n,), between zero and 1/4."""
-        return site_precision(self.tilts)
-
-    @property
-    def slopes(self) -> NDArray[np.float64]:
-        """κ, (n,)."""
-        return self.labels / 2
+        return cls.of(rows, np.zeros(len(rows.X)))
 
     def updated(self, f: Marginals) -> Self:
         """Return the sites with the best tilts, c² = E f²."""
-        return replace(self, tilts=np.sqrt(f.mean**2 + f.variance))
+        return self.of(self.rows, np.sqrt(f.mean**2 + f.variance))
 
     def expected_log_likelihood(self, f: Marginals) -> NDArray[np.float64]:
         """Return κ μ − θ (μ² + s²)/2 + θ c²/2 − log 2cosh(c/2), (n,)."""
@@ -365,10 +328,10 @@ class PolyaGammaSites(Sites):
         return Extrapolation()
 
 
-class Extrapolation(Proposals[PolyaGammaSites]):
+class Extrapolation:
     """Anderson's mixing of the updates of log c², with the plain update in reserve.
 
-    What earlier pairs of updates tell of the map's derivative holds for kernels close by as well.
+    The derivative of the map that earlier pairs of updates show holds for kernels close by as well.
     """
 
     def __init__(self) -> None:
@@ -403,7 +366,7 @@ class Extrapolation(Proposals[PolyaGammaSites]):
         roots = np.ones(1) if counts is None else np.sqrt(counts)
         shares = np.linalg.lstsq((roots * moves).T, roots * move, rcond=1e-10)[0]
         mixed = np.clip(plain - shares @ steps, plain - _FARTHEST, plain + _FARTHEST)
-        return replace(sites, tilts=np.exp(mixed / 2))
+        return PolyaGammaSites.of(sites.rows, np.exp(mixed / 2))
 
 
 def site_precision(tilts: NDArray[np.float64]) -> NDArray[np.float64]:
