@@ -120,6 +120,8 @@ class GPRegressor(RegressorMixin, GPEstimator):
         How the fit ended and what to do about it.
     """
 
+    kernel_: Kernel
+
     def __init__(
         self,
         kernel: str | Kernel | Any = "matern32",
