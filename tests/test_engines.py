@@ -5,7 +5,8 @@ import pytest
 from numpy.typing import NDArray
 
 from orthogp import GPRegressor
-from orthogp.engines import Task, hidden_rows
+from orthogp.choosing import held_out_rows
+from orthogp.engines import Task
 from orthogp.kernels import RBF, Matern32
 from orthogp.rows import Rows
 
@@ -101,8 +102,8 @@ def test_where_the_data_have_gaps_whole_neighbourhoods_are_hidden() -> None:
     holes = np.linalg.norm(X[:, None] - rng.uniform(0.2, 0.8, (3, 2)), axis=2).min(axis=1) < 0.15
     even = Task(None, Rows(X, X[:, :1], None), 0.0)
     gappy = Task(None, Rows(X[~holes], X[~holes, :1], None), 0.0)
-    assert hidden_rows(even, np.ones(2)).gaps == 0
-    hidden = hidden_rows(gappy, np.ones(2))
+    assert held_out_rows(even, np.ones(2)).gaps == 0
+    hidden = held_out_rows(gappy, np.ones(2))
     assert hidden.gaps > 0.05
     assert len(hidden.rows) == len(np.unique(hidden.rows)) > 400
     np.testing.assert_allclose(hidden.weights.sum(), 1.0)

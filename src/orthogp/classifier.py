@@ -5,45 +5,43 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import ClassifierMixin
 from sklearn.utils import column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
-from orthogp.classification.batches import START_ROWS, BatchFit, fit_batches
-from orthogp.classification.fitting import LogisticFit
-from orthogp.classification.from_labels import learn_labels
-from orthogp.classification.logistic import mean_log_odds, mean_logistic
-from orthogp.classification.sites import LabelledRows, LogisticSites, PolyaGammaSites
+from orthogp.classification.batches import START_ROWS, fit_batches
+from orthogp.classification.fitting import learn_labels
+from orthogp.classification.sites import (
+    LogisticSites,
+    PolyaGammaSites,
+    mean_log_odds,
+    mean_logistic,
+)
+from orthogp.engines import begin_sketch, settings_for
 from orthogp.errors import InputError, KernelError, OutOfDomainWarning, check_finite
+from orthogp.estimator import GPEstimator
 from orthogp.inference import Domain
 from orthogp.inference.threads import one_thread
 from orthogp.kernels import Kernel
-from orthogp.learning.problem import FitSettings
-from orthogp.model_choice import Model, begin_sketch, called, check_categories, choose_model
-from orthogp.persistence import PersistenceMixin
-from orthogp.report.components import Component, class_parts, effect_on_odds
-from orthogp.report.diagnostics import Diagnostics, diagnose
-from orthogp.report.figures import plot_model
-from orthogp.report.summary import learned_table, summarise, with_table
+from orthogp.learning.problem import Fit, FitSettings
+from orthogp.report.components import AdditiveParts, class_parts, effect_on_odds
+from orthogp.report.summary import summarise
 from orthogp.rows import Rows
 from orthogp.statistics.nufft import available_threads
 from orthogp.stochastic.training import TrainingSettings
 from orthogp.validation import (
+    Model,
     check_domain,
-    check_inputs,
     check_rows,
     check_settings,
+    choose_model,
     warn_constant_columns,
 )
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 _INFERENCE = ("variational", "polya-gamma", "minibatch")
 
@@ -55,19 +53,19 @@ MAX_FEATURES = 1000
 class _Fitted(NamedTuple):
     """The model of a class, where it holds, and the box around the rows."""
 
-    fit: LogisticFit | BatchFit
+    fit: Fit
     domain: Domain
     extent: Domain
 
 
-class GPClassifier(PersistenceMixin, ClassifierMixin, BaseEstimator):
+class GPClassifier(ClassifierMixin, GPEstimator):
     """Gaussian process classification for any number of rows.
 
     The latent function f has a Gaussian process prior and p(y = 1) = 1/(1 + e^{−f}). One to three
     input columns act jointly; more add up, f(x) = Σ_j f_j(x_{columns_j}): conditionals on the
     nearest rows, which let any number of columns act jointly, are for Gaussian noise and serve
     `GPRegressor` only. The posterior is approximated by the Gaussian that is closest by the
-    evidence lower bound, in passes over the rows. More than two classes are each told from all
+    evidence lower bound, in passes over the rows. With more than two classes, each is told from all
     others.
 
     Parameters
@@ -83,7 +81,7 @@ class GPClassifier(PersistenceMixin, ClassifierMixin, BaseEstimator):
         "auto" takes as many as the bound needs, up to `max_features`.
     mean : {None, "constant", "linear"}, default "constant"
         The mean function of f; its coefficients have broad priors and are integrated out (with
-        batches: a constant is learned).
+        mini-batches, a constant is learned).
     inference : {"variational", "polya-gamma", "minibatch"}
         "variational" maximises the evidence lower bound in passes over all rows. "polya-gamma" does
         so with a quadratic bound on the likelihood, which is looser, but whose every update is an
@@ -104,7 +102,7 @@ class GPClassifier(PersistenceMixin, ClassifierMixin, BaseEstimator):
     n_jobs : int, optional
         Threads, at most one for each core at hand; all unless given, and −1 is all too.
     random_state : int, optional
-        Not used by passes, which are deterministic; batches draw from `training.seed`.
+        Not used by passes, which are deterministic; mini-batches are drawn by `training.seed`.
 
     Attributes
     ----------
@@ -117,18 +115,18 @@ class GPClassifier(PersistenceMixin, ClassifierMixin, BaseEstimator):
         ended and what to do about it. With more than two classes these are tuples, one entry for
         each class.
     elbo_ : float
-        The lower bound on log p(y), or with batches an estimate of it, summed over classes if there
-        are more than two.
+        The lower bound on log p(y), or with mini-batches an estimate of it, summed over classes if
+        there are more than two.
     domain_ : Domain
         Where predictions are the posterior's.
     """
 
-    n_features_in_: int
-
-    # What `GPRegressor` lets users choose, and has one answer here.
+    # Settings that only `GPRegressor` lets users choose.
     features = "auto"
     noise_variance = None
     weights = "repeats"
+    solver = "auto"
+    max_memory = None
 
     def __init__(
         self,
@@ -171,14 +169,12 @@ class GPClassifier(PersistenceMixin, ClassifierMixin, BaseEstimator):
         """
         began = time.monotonic()
         check_settings(self)
-        self._check_inference()
         names, codes = _check_labels(y)
         rows = check_rows(self, X, codes, sample_weight, reset=True)
-        model = self._check_model(choose_model(self.kernel, self.features, rows.X.shape[1]))
+        model = self._check_model(rows.X.shape[1])
         warn_constant_columns(self, rows.used, model.columns)
         if rows.weights is not None:
-            kept = rows.weights > 0
-            rows = Rows(rows.X[kept], rows.y[kept], rows.weights[kept])
+            rows = rows.part(rows.weights > 0)
         present, codes = np.unique(rows.y[:, 0], return_inverse=True)
         if len(present) < 2:
             raise InputError(
@@ -189,88 +185,68 @@ class GPClassifier(PersistenceMixin, ClassifierMixin, BaseEstimator):
         fits = []
         for i, positive in enumerate(problems):
             signs = np.where(codes == positive, 1.0, -1.0)
-            share = (i + 1) / len(problems)
-            fits.append(self._fit_class(rows._replace(y=signs[:, None]), model, began, share))
+            deadline = None
+            if self.max_seconds is not None:
+                deadline = began + (i + 1) / len(problems) * self.max_seconds
+            settings = settings_for(self, model, deadline)
+            fits.append(self._fit_class(rows._replace(y=signs[:, None]), model, settings))
         self._finish(fits, model.columns)
         self.classes_ = names[present.astype(int)]
         self.num_rows_ = len(rows.X)
         self.timings_ = {"total": time.monotonic() - began}
         return self
 
-    def _check_inference(self) -> None:
+    def _check_model(self, num_columns: int) -> Model:
+        """Return the model that the kernel stands for, if the inference can have it."""
         if self.inference not in _INFERENCE:
             raise InputError(
                 f"inference must be one of {', '.join(map(repr, _INFERENCE))}, got "
                 f"{self.inference!r}."
             )
-        if self.inference == "minibatch" and self.mean == "linear":
-            raise InputError('Batches take mean=None or "constant", not "linear".')
-
-    def _check_model(self, model: Model) -> Model:
+        batches = self.inference == "minibatch"
+        if batches and self.mean == "linear":
+            raise InputError('Mini-batches take mean=None or "constant", not "linear".')
+        model = choose_model(self.kernel, self.features, num_columns)
         if model.choice.noise_variance is not None:
             raise KernelError(
                 "A classifier's labels are noisy by themselves: leave WhiteKernel out of the "
                 "kernel."
             )
-        if model.additive and self.inference == "minibatch":
+        if batches and model.additive:
             raise InputError(
-                "Batches take a kernel on up to three columns jointly, not a sum of terms with "
-                'lattices of their own: use inference="variational".'
+                "Mini-batches take a kernel on up to three columns jointly, not a sum of terms "
+                'with lattices of their own: use inference="variational".'
             )
         return model
 
-    def _fit_class(self, rows: Rows, model: Model, began: float, share: float) -> _Fitted:
-        """Return the model of labels ±1 and where it holds, within a share of the time."""
+    def _fit_class(self, rows: Rows, model: Model, settings: FitSettings) -> _Fitted:
+        """Return the model of labels ±1, and where it holds."""
         if self.inference != "minibatch":
-            return self._fit_passes(rows, model, began, share)
+            return self._fit_passes(rows, model, settings)
         kernel = model.inner.kernel
         if self.learn and model.choice.from_name:
             # The first rows may be special.
             order = np.random.default_rng(0).permutation(len(rows.X))
-            some = np.sort(order[:START_ROWS])
-            few = Rows(rows.X[some], rows.y[some], None)
-            kernel = self._fit_passes(few, model, began, share).fit.kernel
+            few = rows.part(np.sort(order[:START_ROWS]))._replace(weights=None)
+            kernel = self._fit_passes(few, model, settings).fit.kernel
         rows = rows.on(model.columns)
-        asked = check_domain(self.domain, rows.X.shape[1])
-        box = Domain(rows.X.min(axis=0), rows.X.max(axis=0))
-        if asked is not None:
-            box = Domain(np.minimum(box.lower, asked.lower), np.maximum(box.upper, asked.upper))
+        box = Domain.around(rows.X).with_box(check_domain(self.domain, rows.X.shape[1]))
+        offset = self.mean is not None
         fit = fit_batches(
-            LabelledRows(rows.X, rows.y[:, 0], rows.weights),
-            box,
-            kernel,
-            offset=self.mean is not None,
-            settings=self._settings(model, began, share),
-            training=self.training,
+            rows, box, kernel, offset=offset, settings=settings, training=self.training
         )
         return _Fitted(fit, box, box)
 
-    def _settings(self, model: Model, began: float, share: float) -> FitSettings:
-        return FitSettings(
-            num_features=None if self.num_features == "auto" else int(self.num_features),
-            max_features=self.max_features,
-            learn=self.learn,
-            wrap_tolerance=self.wrap_tolerance,
-            deadline=None if self.max_seconds is None else began + share * self.max_seconds,
-            columns=called(self, model.columns),
-        )
-
-    def _fit_passes(self, rows: Rows, model: Model, began: float, share: float) -> _Fitted:
+    def _fit_passes(self, rows: Rows, model: Model, settings: FitSettings) -> _Fitted:
         """Return the model from passes over all rows."""
         sketch = begin_sketch(self, rows, model)
         sites = PolyaGammaSites if self.inference == "polya-gamma" else LogisticSites
-        fit = learn_labels(
-            sketch,
-            rows.on(model.columns),
-            model.inner,
-            sites,
-            self._settings(model, began, share),
-            available_threads(self.n_jobs),
-        )
+        rows, threads = rows.on(model.columns), available_threads(self.n_jobs)
+        fit = learn_labels(sketch, rows, model.inner, sites, settings, threads)
         return _Fitted(fit, sketch.covered(fit.period), sketch.extent)
 
     def _finish(self, fits: Sequence[_Fitted], columns: NDArray[np.int64]) -> None:
-        """Keep what was learned; the model changes only when all has gone well."""
+        """Keep what was learned; the estimator changes only when every fit has succeeded."""
         self.domain_ = Domain(
             np.max([own.domain.lower for own in fits], axis=0),
             np.min([own.domain.upper for own in fits], axis=0),
@@ -278,16 +254,16 @@ class GPClassifier(PersistenceMixin, ClassifierMixin, BaseEstimator):
         threads, names = available_threads(self.n_jobs), dict(enumerate(columns.tolist()))
         with one_thread():
             self._posteriors = [own.fit.posterior(self.domain_, threads) for own in fits]
-        # Checks of other rows.
-        self.__dict__.pop("diagnostics_", None)
+        # They are checks of other rows.
+        vars(self).pop("diagnostics_", None)
         self._extent = fits[0].extent
         self.columns_ = columns
         self.posterior_ = _one_or_all(self._posteriors)
         self.kernel_ = _one_or_all([own.fit.kernel.with_columns(names) for own in fits])
         self.features_ = _one_or_all([own.fit.features for own in fits])
         self.status_ = _one_or_all([own.fit.status for own in fits])
-        self.elbo_ = sum(own.fit.lower_bound for own in fits)
-        self.num_passes_ = sum(own.fit.num_passes for own in fits)
+        self.elbo_ = sum(own.fit.elbo.total for own in fits)
+        self.num_passes_ = sum(own.fit.num_evaluations for own in fits)
 
     # ------------------------------------------------------------------ prediction
 
@@ -339,18 +315,11 @@ class GPClassifier(PersistenceMixin, ClassifierMixin, BaseEstimator):
         """Return mean and variance of f, (n, 1) or with k > 2 classes (n, k)."""
         first = self._posteriors[0].predict(X)
         with warnings.catch_warnings():
-            # The domain is the same for all, and has been warned of.
+            # All share one domain, and the first has warned.
             warnings.simplefilter("ignore", OutOfDomainWarning)
             others = [posterior.predict(X) for posterior in self._posteriors[1:]]
         latent = [first, *others]
         return np.hstack([f.mean for f in latent]), np.stack([f.variance for f in latent], axis=1)
-
-    def _inputs(self, X: ArrayLike) -> NDArray:
-        """Return the columns that the kernel sees."""
-        X = check_inputs(self, X)
-        X = X if len(self.columns_) == X.shape[1] else X[:, self.columns_]
-        check_categories(self._posteriors[0].kernel, X, self.columns_)
-        return X
 
     # ------------------------------------------------------------------ showing
 
@@ -359,131 +328,11 @@ class GPClassifier(PersistenceMixin, ClassifierMixin, BaseEstimator):
         check_is_fitted(self, "posterior_")
         return summarise(self)
 
-    def components(self, label: Any = None) -> list[Component]:
-        """Return the components of f, the log odds of a class, in the order of the kernel's terms.
+    def _components(self, label: Any) -> AdditiveParts:
+        return class_parts(self, label)
 
-        Parameters
-        ----------
-        label : optional
-            The class whose log odds they add up to: with more than two classes, which.
-        """
-        return class_parts(self, label).components()
-
-    def predict_component(
-        self, index: int, X: ArrayLike, return_std: bool = False, label: Any = None
-    ) -> Any:
-        """Return the mean of one component at the rows of X, and its standard deviation if asked.
-
-        It is centred: its average over the training rows is removed.
-
-        Parameters
-        ----------
-        index : int
-            Which of `components()`.
-        X : (n, d)
-            Rows of all columns.
-        label : optional
-            With more than two classes, which.
-        """
-        parts = class_parts(self, label)
-        return parts.predict_at(index, self._inputs(X), return_std)
-
-    def plot_components(
-        self,
-        path: str | Path | None = None,
-        *,
-        components: Sequence[int] | None = None,
-        label: Any = None,
-        ylabel: str | None = None,
-    ) -> Figure:
-        """Return a figure with a panel for each component, written to a file if a path is given.
-
-        Parameters
-        ----------
-        path : str or Path, optional
-            A name that ends in .png, .pdf or .svg.
-        components : sequence of int, optional
-            Which to draw; all unless given.
-        label : optional
-            With more than two classes, which.
-        ylabel : str, optional
-            What the effects are effects on; the log odds of the class unless given.
-        """
-        parts = class_parts(self, label)
-        effect = effect_on_odds(self.classes_[1] if label is None else label)
-        return parts.draw(path, components, ylabel=effect if ylabel is None else ylabel)
-
-    def plot(
-        self,
-        X: ArrayLike | None = None,
-        y: ArrayLike | None = None,
-        *,
-        target: int = 0,
-        path: str | Path | None = None,
-    ) -> Figure:
-        """Return a matplotlib figure of the fit, written to a file if a path is given.
-
-        With one input, the probabilities of the classes; with two, maps of them, and with three,
-        the same in the middle of the third; of an additive model, the components of the log odds
-        of one class.
-
-        Parameters
-        ----------
-        X, y, target
-            As for `GPRegressor`; a classifier takes none of them.
-        path : str or Path, optional
-            A name that ends in .png, .pdf or .svg.
-        """
-        return plot_model(self, X, y, target=target, path=path)
-
-    def diagnose(
-        self,
-        X: ArrayLike,
-        y: ArrayLike,
-        sample_weight: ArrayLike | None = None,
-        *,
-        max_rows: int = 10_000,
-        seed: int = 0,
-    ) -> Diagnostics:
-        """Return checks of the model by the rows it was fitted to, and keep them (`diagnostics_`).
-
-        The probabilities are compared with the labels in sample, not held out.
-
-        Parameters
-        ----------
-        X, y, sample_weight
-            The rows that the model was fitted to, or some of them.
-        max_rows : int
-            The largest number of rows to predict; more are sampled at random.
-        seed : int
-            Of that sample.
-        """
-        self.diagnostics_ = diagnose(self, X, y, sample_weight, max_rows=max_rows, seed=seed)
-        return self.diagnostics_
-
-    def report(
-        self, path: str | Path, *, title: str | None = None, model_file: str | None = None
-    ) -> Path:
-        """Write a page about the model, one HTML file without scripts or network; return its path.
-
-        Parameters
-        ----------
-        title : str, optional
-            The page's heading; the target's name unless given.
-        model_file : str, optional
-            The file that holds the model, for the lines that show how to load it.
-        """
-        # Here, since pages need matplotlib and jinja2.
-        from orthogp.report.page import write_report
-
-        return write_report(self, path, title=title, model_file=model_file)
-
-    def _repr_html_inner(self) -> str:
-        """Return the learned model as a table above scikit-learn's display of the parameters."""
-        return learned_table(self) + super()._repr_html_inner()
-
-    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
-        return with_table(self, super()._repr_mimebundle_(**kwargs))
+    def _effect(self, label: Any) -> str:
+        return effect_on_odds(self.classes_[1] if label is None else label)
 
 
 def _check_labels(y: Any) -> tuple[NDArray, NDArray[np.float64]]:

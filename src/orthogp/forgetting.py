@@ -14,6 +14,7 @@ that may have been fitted, for all that sums can tell.
 from __future__ import annotations
 
 import warnings
+from functools import reduce
 from typing import Any, NoReturn
 
 import numpy as np
@@ -27,18 +28,24 @@ from orthogp.rows import Rows
 from orthogp.statistics import FourierStatistics, FrequencyLattice
 from orthogp.statistics.nufft import evaluate_series
 
-# What rounding may do to sums of points and of squares, relative to those before.
-_POINTS, _SQUARES = 1e-9, 1e-8
-# How far rows may be from where they were, relative to the extent: single precision.
+# The rounding of sums of points, relative to the sums before.
+_POINTS = 1e-9
+# The rounding of sums of squares, relative to the sums before.
+_SQUARES = 1e-8
+# The largest distance of a row from its place when it was fitted, relative to the extent: that of
+# single precision.
 _EDGE = 1e-6
-# What a row that moved by so little may change of the density around it, relative to its own; and
-# how much of it must have been missing for a row to be called so.
-_MOVED, _MISSING = 1e-3, 0.05
-# At so many rows at most are the density and the residuals looked at.
+# The change of the density around a row that moved by that distance, relative to the row's density.
+_MOVED = 1e-3
+# The share of a row's density that must be missing for the row to be refused.
+_MISSING = 0.05
+# The largest number of rows at which the density and the residuals are looked at.
 _MOST_PLACES = 200_000
-# Residuals that are less likely than this under the model are not those of fitted rows if all that
-# were fitted have smaller ones; solutions by iterations know these to some per cent.
-_UNLIKELY, _SLACK = 1e-9, 0.05
+# The probability of residuals under the model below which they are not those of fitted rows, if all
+# rows that were fitted have smaller ones.
+_UNLIKELY = 1e-9
+# The relative error of the residuals of an iterative solution.
+_SLACK = 0.05
 
 
 def check_forgotten(model: Any, before: Sketch, after: Sketch, rows: Rows) -> None:
@@ -59,8 +66,10 @@ def check_forgotten(model: Any, before: Sketch, after: Sketch, rows: Rows) -> No
     if outside.any():
         _refuse(f"row {numbers[np.argmax(outside)]} lies outside of all that were")
     places = numbers[:: max(1, -(-len(numbers) // _MOST_PLACES))]
-    for columns, old, new in _parts(before, after):
+    sums = before.statistics
+    for lattice, old, new in zip(sums.components, sums.parts, after.statistics.parts, strict=True):
         _check_totals(old, new)
+        columns = list(lattice.columns)
         _check_places(old, new, rows.X[places][:, columns], places, model.n_jobs)
     _check_residuals(model, before, rows, places)
 
@@ -70,15 +79,6 @@ def _refuse(why: str) -> NoReturn:
         f"Only rows that were fitted can be forgotten, but {why}: give X, y and sample_weight as "
         "they were."
     )
-
-
-def _parts(
-    before: Sketch, after: Sketch
-) -> list[tuple[list[int], FourierStatistics, FourierStatistics]]:
-    """Return the sums on each lattice before and after, and the columns that it is for."""
-    old, new = before.statistics, after.statistics
-    columns = [list(own.columns) for own in old.components]
-    return list(zip(columns, old.parts, new.parts, strict=True))
 
 
 def _check_totals(old: FourierStatistics, new: FourierStatistics) -> None:
@@ -103,7 +103,7 @@ def _check_places(
 ) -> None:
     """Raise if the density of rows, or of their targets, is impossible where some were taken."""
     lattice = old.lattice
-    kernel = _product([_fejer(2 * int(k)) for k in lattice.extent])
+    kernel = _fejer(2 * lattice.extent)
     sums = [old.point_sums, new.point_sums]
     was, left = _densities(sums, kernel, lattice, X, num_threads)
     missing = left < -(_MISSING * (was - left) + _POINTS * old.count)
@@ -111,7 +111,7 @@ def _check_places(
         number = numbers[np.argmax(missing)]
         _refuse(f"row {number} lies where no such row was, or has another weight")
     inner = tuple(slice(k, 3 * k + 1) for k in lattice.extent)
-    kernel = _product([_fejer(int(k)) for k in lattice.extent])
+    kernel = _fejer(lattice.extent)
     sums = [old.point_sums[inner], new.point_sums[inner], *new.target_sums]
     was, left, *targets = _densities(sums, kernel, lattice, X, num_threads)
     taken = np.maximum(was - left, 0.0)
@@ -135,18 +135,10 @@ def _densities(
     return evaluate_series(series, lattice, X, num_threads=num_threads).T
 
 
-def _fejer(order: int) -> NDArray[np.float64]:
+def _fejer(orders: NDArray[np.int64]) -> NDArray[np.float64]:
     """Return the coefficients of Fejér's kernel, which is one at zero and nowhere negative."""
-    weights = 1 - np.abs(np.arange(-order, order + 1)) / (order + 1)
-    return weights / weights.sum()
-
-
-def _product(axes: list[NDArray[np.float64]]) -> NDArray[np.float64]:
-    """Return the products of one number from each axis."""
-    result = axes[0]
-    for axis in axes[1:]:
-        result = result[..., None] * axis
-    return result
+    axes = [1 - np.abs(np.arange(-k, k + 1)) / (k + 1) for k in orders]
+    return reduce(np.multiply.outer, [axis / axis.sum() for axis in axes])
 
 
 def _check_residuals(model: Any, before: Sketch, rows: Rows, numbers: NDArray[np.int64]) -> None:

@@ -1,4 +1,4 @@
-"""PersistenceMixin: estimators and statistics that can be saved and loaded."""
+"""What files can hold: estimators and statistics."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from importlib import import_module
 from typing import Any, Self
 
 
-class PersistenceMixin:
-    """Adds `save` and `load`.
+class Storable:
+    """What a file can hold.
 
-    A file holds numbers and texts, never code, and of the rows only their sums (but for the engines
-    "exact" and "neighbours", which need the rows themselves); see docs/format.md.
+    A file holds numbers and texts, never code, and of the rows only their sums (the engines "exact"
+    and "neighbours" need the rows themselves, and keep them); see docs/format.md.
     """
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write it to a file, whole or not at all.
 
         Of an estimator, the attributes `about_` (texts, numbers, lists and mappings) and
-        `diagnostics_` are kept too, if it has them. Kernels and features of a user's own are kept
-        once their classes are registered: `orthogp.storage.register(MyKernel)`.
+        `diagnostics_` are kept too, if it has them. A user's kernels and features are kept once
+        their classes are registered: `orthogp.storage.register(MyKernel)`.
         """
         _storage().save(path, self)
 
@@ -34,5 +34,5 @@ class PersistenceMixin:
 
 
 def _storage() -> Any:
-    # By its name: files know of every class that they hold, which know nothing of files.
+    # By name: storage imports every class that a file can hold, and none of them imports storage.
     return import_module("orthogp.storage")

@@ -26,7 +26,7 @@ R = TypeVar("R")
 
 
 def functions_for(array: AnyArray) -> Any:
-    """Return the functions of arrays of this kind: those of NumPy, or JAX's."""
+    """Return the module whose functions suit an array: NumPy, or `jax.numpy`."""
     return np if isinstance(array, np.ndarray) else jnp
 
 
@@ -44,18 +44,16 @@ def in_double(function: Callable[P, R]) -> Callable[P, R]:
 def keep_compiled(folder: str | Path | None = None) -> Path:
     """Keep compiled functions in a folder, take those that are there, and return the folder.
 
-    A fit compiles a handful of small functions, for most of a second; with them at hand a new
-    process begins with the work. To be called before the first fit. It sets JAX's own cache, for
-    all that the process compiles. What lies in the folder is run: it should be nobody else's, and
-    not shared by machines with different processors.
+    A fit compiles a handful of small functions, which takes most of a second; a process that finds
+    them compiled starts to work at once. Call `keep_compiled` before the first fit. It sets JAX's
+    cache, for everything that the process compiles. Files in the folder are run: nobody else should
+    be able to write there, nor should machines with different processors share it.
 
     Parameters
     ----------
     folder : path, optional
         "orthogp" in the user's folder for caches unless given.
     """
-    import jax
-
     path = _user_caches() / "orthogp" if folder is None else Path(folder).expanduser()
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -65,7 +63,7 @@ def keep_compiled(folder: str | Path | None = None) -> Path:
         ) from error
     path = path.absolute()
     jax.config.update("jax_compilation_cache_dir", str(path))
-    # However little: JAX would keep only what takes a second.
+    # By default JAX keeps only functions that take a second to compile.
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
     return path

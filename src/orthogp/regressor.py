@@ -6,17 +6,18 @@ import time
 import warnings
 from collections.abc import Sequence
 from os import PathLike
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.base import RegressorMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from orthogp.engines import Outcome, Task, fit_rows, fit_sketch
+from orthogp.choosing import fit_rows
+from orthogp.engines import Outcome, Task, fit_sketch
 from orthogp.errors import FitWarning, InputError, OutOfDomainWarning
+from orthogp.estimator import GPEstimator
 from orthogp.features import Features
 from orthogp.files.fitting import MEMORY, fit_files, fit_sums
 from orthogp.files.source import open_source
@@ -26,26 +27,19 @@ from orthogp.kernels import Kernel
 from orthogp.kernels.sphere import Embedding
 from orthogp.learning.problem import MAX_FEATURES, Start
 from orthogp.learning.sketches import KeptRows, Sketch
-from orthogp.model_choice import check_categories, check_latitudes, choose_model
-from orthogp.persistence import PersistenceMixin
-from orthogp.report.components import Component, parts_of
-from orthogp.report.diagnostics import Diagnostics, diagnose
-from orthogp.report.figures import plot_model
-from orthogp.report.summary import learned_table, summarise, with_table
+from orthogp.report.components import AdditiveParts, parts_of
+from orthogp.report.summary import summarise
 from orthogp.statistics.nufft import available_threads
-from orthogp.validation import check_inputs, check_rows, check_settings, warn_constant_columns
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from orthogp.validation import check_rows, check_settings, choose_model, warn_constant_columns
 
 
-class GPRegressor(PersistenceMixin, RegressorMixin, BaseEstimator):
+class GPRegressor(RegressorMixin, GPEstimator):
     """Gaussian process regression for any number of rows.
 
-    Up to 2500 rows the process is exact. Of more, one pass gives sums on a frequency lattice
-    (`FourierStatistics`; a lattice for each term of additive models), which is all that learning
-    and prediction see; where no lattice resolves what the rows show, or more than three columns
-    act jointly, each row is given its nearest. See `engine_`.
+    Up to 2500 rows the process is exact. More rows are summed on a frequency lattice in one pass
+    (`FourierStatistics`; a lattice for each term of additive models), and learning and prediction
+    see the sums only. Where no lattice resolves the data, or more than three columns act jointly,
+    each row is conditioned on its nearest rows. See `engine_`.
 
     Parameters
     ----------
@@ -54,9 +48,9 @@ class GPRegressor(PersistenceMixin, RegressorMixin, BaseEstimator):
         "quasi-periodic") starts from values read off the data, with one lengthscale per column. A
         kernel object starts from its own values, in the units of X and y; made by `.on(columns)`,
         it may leave columns of X unused. A name after "additive-" means one kernel on each column,
-        f(x) = Σ_j f_j(x_j); of any other name with more than three columns both that and one kernel
-        on all of them are tried. Sums such as `Matern32().on(0) + RBF().on(1, 2)` may act on any
-        number of columns, up to three in each term.
+        f(x) = Σ_j f_j(x_j); for any other name and more than three columns, both an additive model
+        and one kernel on all columns are tried. Sums such as `Matern32().on(0) + RBF().on(1, 2)`
+        may act on any number of columns, up to three in each term.
     features : str or Features, default "auto"
         "auto" leaves it to `solver`. A family of inducing features: "lattice", "trig", "hermite",
         "legendre", "chebyshev", "box", "eigenfunction", "variational-fourier", "harmonic",
@@ -86,12 +80,12 @@ class GPRegressor(PersistenceMixin, RegressorMixin, BaseEstimator):
         "exact" takes up to 5000 rows; "dense" up to `max_features` lattice features, with a
         certificate; "iterative" up to millions of them; "neighbours" any number of rows and
         columns. "auto" takes the first for up to 2500 rows, the second where it resolves the data,
-        and else what predicts hidden rows best.
+        and otherwise the solver that predicts held-out rows best.
     max_seconds : float, optional
-        Stop learning after that long; with very many features, early enough for the rest to be
-        done by then, and with no more of them than that allows.
+        The time after which learning stops. With very many features it stops earlier, so that the
+        rest is done in time, and their number is limited accordingly.
     max_memory : float, optional
-        Bytes that the iterative solver may take: fewer give fewer features.
+        The most bytes that the iterative solver may take: fewer bytes allow fewer features.
     n_jobs : int, optional
         Threads, at most one for each core at hand; all unless given, and −1 is all too.
     random_state : int, optional
@@ -109,8 +103,8 @@ class GPRegressor(PersistenceMixin, RegressorMixin, BaseEstimator):
     certificate_ : Certificate
         What their gap implies.
     engine_ : str
-        What the model was fitted with: "exact", "dense", "iterative", "additive", "neighbours", or
-        "features" for a family but the lattice.
+        The engine of the fit: "exact", "dense", "iterative", "additive", "neighbours", or
+        "features" for any family but the lattice.
     trials_ : tuple of Trial
         The engines that were tried, with their scores.
     statistics_ : FourierStatistics, AdditiveStatistics or RowTotals
@@ -126,7 +120,7 @@ class GPRegressor(PersistenceMixin, RegressorMixin, BaseEstimator):
         How the fit ended and what to do about it.
     """
 
-    n_features_in_: int
+    kernel_: Kernel
 
     def __init__(
         self,
@@ -242,7 +236,7 @@ class GPRegressor(PersistenceMixin, RegressorMixin, BaseEstimator):
     def forget(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Take out rows that were fitted before, and learn again; the inverse of `partial_fit`.
 
-        What cannot have been fitted, for all that the sums tell, is refused, and the model stays as
+        Rows that cannot have been fitted, judging by the sums, are refused, and the model stays as
         it was: rows elsewhere, with other targets or weights, or more than there are.
         """
         check_is_fitted(self, "posterior_")
@@ -270,7 +264,7 @@ class GPRegressor(PersistenceMixin, RegressorMixin, BaseEstimator):
         return self
 
     def _adopt(self, outcome: Outcome, previous: Start | None, began: float) -> None:
-        """Take a fitted model: this one changes only when all has gone well."""
+        """Adopt a fitted model; the estimator changes only when the fit has succeeded."""
         fit, sketch, units = outcome.fit, outcome.sketch, outcome.units
         columns = outcome.model.columns
         covered = sketch.covered(fit.period)
@@ -283,9 +277,9 @@ class GPRegressor(PersistenceMixin, RegressorMixin, BaseEstimator):
                 FitWarning,
                 stacklevel=3,
             )
-        # What was found out about other rows, or by another way to read them.
+        # Attributes that describe other rows, or how those were read.
         for stale in ("diagnostics_", *(("about_",) if previous is None else ())):
-            self.__dict__.pop(stale, None)
+            vars(self).pop(stale, None)
         self._sketch = sketch
         self._last = Start(fit.kernel, fit.noise_variance, rows=sketch.statistics.count)
         self.statistics_, self.target_shift_ = sketch.statistics, sketch.shift
@@ -340,7 +334,7 @@ class GPRegressor(PersistenceMixin, RegressorMixin, BaseEstimator):
             deviation = np.sqrt(prediction.variance + noise)
             return mean, self._shaped(deviation[:, None] * scale)
         with warnings.catch_warnings():
-            # Said once, by the mean above.
+            # The mean above has warned already.
             warnings.simplefilter("ignore", OutOfDomainWarning)
             covariance = self.posterior_.covariance(X) + noise * np.eye(len(X))
         return mean, self._shaped(covariance[:, :, None] * scale**2)
@@ -405,10 +399,7 @@ class GPRegressor(PersistenceMixin, RegressorMixin, BaseEstimator):
 
     def _inputs(self, X: ArrayLike) -> NDArray:
         """Return rows as the posterior sees them."""
-        X = check_inputs(self, X)
-        check_categories(self.kernel_, X, np.arange(X.shape[1]))
-        check_latitudes(self.kernel_, X, np.arange(X.shape[1]))
-        return self._embedded(X if len(self.columns_) == X.shape[1] else X[:, self.columns_])
+        return self._embedded(super()._inputs(X))
 
     @property
     def _embedding(self) -> Embedding | None:
@@ -417,14 +408,14 @@ class GPRegressor(PersistenceMixin, RegressorMixin, BaseEstimator):
         return Embedding.of(self.kernel_.with_columns(renamed), len(self.columns_))
 
     def _embedded(self, X: NDArray) -> NDArray:
-        """Return values of the columns that the kernel sees as the posterior sees them."""
+        """Return rows of the kernel's columns as the posterior sees them: spheres in space."""
         embedding = self._embedding
         return X if embedding is None else embedding.rows(X)
 
     def _refuse_on_sphere(self, what: str) -> None:
         if self._embedding is not None:
             raise InputError(
-                f"{what} longitude and latitude are not to be had from a kernel on the sphere: "
+                f"{what} longitude and latitude are not available for a kernel on the sphere: "
                 "take differences or averages of draws (sample_y) instead."
             )
 
@@ -439,24 +430,13 @@ class GPRegressor(PersistenceMixin, RegressorMixin, BaseEstimator):
         check_is_fitted(self, "posterior_")
         return summarise(self)
 
-    def components(self) -> list[Component]:
-        """Return the components of an additive model, in the order of its kernel's terms."""
-        return parts_of(self).components()
+    def _components(self, label: Any) -> AdditiveParts:
+        if label is not None:
+            raise InputError(f"A regressor has no classes, got label={label!r}.")
+        return parts_of(self)
 
-    def predict_component(self, index: int, X: ArrayLike, return_std: bool = False) -> Any:
-        """Return the mean of one component at the rows of X, and its standard deviation if asked.
-
-        It is centred: its average over the training rows is removed.
-
-        Parameters
-        ----------
-        index : int
-            Which of `components()`.
-        X : (n, d)
-            Rows of all columns.
-        """
-        parts = parts_of(self)
-        return parts.predict_at(index, self._inputs(X), return_std)
+    def _effect(self, label: Any) -> str:
+        return "effect on y"
 
     @property
     def residual_share_(self) -> Any:
@@ -464,108 +444,9 @@ class GPRegressor(PersistenceMixin, RegressorMixin, BaseEstimator):
         try:
             parts = parts_of(self)
         except InputError as error:
-            # An attribute that a model lacks must not be found by looking at all that it has.
+            # Tools that list all attributes of a model pass over those that it lacks.
             raise AttributeError(str(error)) from error
         return parts.share(parts.posterior.shares.residual)
-
-    def plot_components(
-        self,
-        path: str | Path | None = None,
-        *,
-        components: Sequence[int] | None = None,
-        target: int = 0,
-        ylabel: str = "effect on y",
-    ) -> Figure:
-        """Return a figure with a panel for each component, written to a file if a path is given.
-
-        Parameters
-        ----------
-        path : str or Path, optional
-            A name that ends in .png, .pdf or .svg.
-        components : sequence of int, optional
-            Which to draw; all unless given.
-        target : int
-            Which target, if y has several columns.
-        ylabel : str
-            What the effects are effects on, with its unit.
-        """
-        return parts_of(self).draw(path, components, target=target, ylabel=ylabel)
-
-    def plot(
-        self,
-        X: ArrayLike | None = None,
-        y: ArrayLike | None = None,
-        *,
-        target: int = 0,
-        path: str | Path | None = None,
-    ) -> Figure:
-        """Return a matplotlib figure of the fit, written to a file if a path is given.
-
-        With one input, the mean and its bands; with two, maps of mean and standard deviation, and
-        with three, the same in the middle of the third; with more, the mean along each input, the
-        others in the middle of their ranges; of an additive model, its components.
-
-        Parameters
-        ----------
-        X, y : arrays, optional
-            Rows to draw as points, with a single input; without them the figure shows what
-            `diagnostics_` know of the rows, if the model has any.
-        target : int
-            Which target, if y has several columns.
-        path : str or Path, optional
-            A name that ends in .png, .pdf or .svg.
-        """
-        return plot_model(self, X, y, target=target, path=path)
-
-    def diagnose(
-        self,
-        X: ArrayLike,
-        y: ArrayLike,
-        sample_weight: ArrayLike | None = None,
-        *,
-        max_rows: int = 10_000,
-        seed: int = 0,
-    ) -> Diagnostics:
-        """Return checks of the model by the rows it was fitted to, and keep them (`diagnostics_`).
-
-        Each row is predicted from all others, with the learned hyperparameters and without fitting
-        again.
-
-        Parameters
-        ----------
-        X, y, sample_weight
-            The rows that the model was fitted to, or some of them.
-        max_rows : int
-            The largest number of rows to predict; more are sampled at random.
-        seed : int
-            Of that sample.
-        """
-        self.diagnostics_ = diagnose(self, X, y, sample_weight, max_rows=max_rows, seed=seed)
-        return self.diagnostics_
-
-    def report(
-        self, path: str | Path, *, title: str | None = None, model_file: str | None = None
-    ) -> Path:
-        """Write a page about the model, one HTML file without scripts or network; return its path.
-
-        Parameters
-        ----------
-        title : str, optional
-            The page's heading; the target's name unless given.
-        model_file : str, optional
-            The file that holds the model, for the lines that show how to load it.
-        """
-        # Here, since pages need matplotlib and jinja2.
-        from orthogp.report.page import write_report
-
-        return write_report(self, path, title=title, model_file=model_file)
-
-    def _repr_html_inner(self) -> str:
-        """Return the learned model as a table above scikit-learn's display of the parameters."""
-        return learned_table(self) + super()._repr_html_inner()
-
-    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
-        return with_table(self, super()._repr_mimebundle_(**kwargs))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -69,6 +69,26 @@ class Rows(NamedTuple):
         """Return the rows with standardised targets."""
         return self._replace(y=(self.y - units.offset) / units.scale)
 
+    def merged(self) -> Self:
+        """Return the rows of positive weight sorted, equal ones as one of their total weight."""
+        weights = np.ones(len(self.X)) if self.weights is None else self.weights
+        used, num_columns = weights > 0, self.X.shape[1]
+        table = np.concatenate([self.X, self.y], axis=1, dtype=np.float64)[used]
+        distinct, which = np.unique(table, axis=0, return_inverse=True)
+        totals = np.bincount(which.ravel(), weights[used])
+        return self._replace(
+            X=distinct[:, :num_columns], y=distinct[:, num_columns:], weights=totals
+        )
+
+    def total(self, values: NDArray[np.float64]) -> float:
+        """Return Σ w_n v_n of one value for each row."""
+        return float(values.sum() if self.weights is None else self.weights @ values)
+
+    @property
+    def total_weight(self) -> float:
+        """Σ w_n, the number of rows if they have no weights."""
+        return float(len(self.X) if self.weights is None else self.weights.sum())
+
     @property
     def used(self) -> NDArray:
         """The inputs of rows with positive weight."""

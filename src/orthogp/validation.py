@@ -1,36 +1,46 @@
-"""Checks where data and settings enter the estimators: one sentence each."""
+"""What estimators are given, checked: settings, rows, and the model that a kernel stands for."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils import check_array, check_consistent_length
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
-from orthogp.errors import FitWarning, InputError, KernelError, check_finite
-from orthogp.features import resolve_features
+from orthogp.errors import FeatureError, FitWarning, InputError, KernelError, check_finite
+from orthogp.features import EXACT, Features, resolve_features, takes_any_columns
 from orthogp.inference import Domain
 from orthogp.kernels import Kernel
-from orthogp.kernels.sphere import is_on_sphere
-from orthogp.kernels.transformed import has_own_period
+from orthogp.kernels.sphere import Embedding, is_on_sphere, latitudes
+from orthogp.kernels.terms import (
+    ADDITIVE_PREFIX,
+    KernelChoice,
+    is_additive,
+    join_terms,
+    resolve_additive,
+    split_terms,
+)
+from orthogp.kernels.transformed import categorical_columns, has_own_period
 from orthogp.rows import Rows
 from orthogp.statistics.lattice import MAX_DIMS
 
-_MEANS = (None, "auto", "constant", "linear")
-_WEIGHTS = ("repeats", "precisions")
-_SOLVERS = ("auto", "exact", "dense", "iterative", "neighbours")
+# The settings that are one of a few words.
+_CHOICES = {
+    "mean": (None, "auto", "constant", "linear"),
+    "weights": ("repeats", "precisions"),
+    "solver": ("auto", "exact", "dense", "iterative", "neighbours"),
+}
 
 
 def check_settings(estimator: Any) -> None:
     """Raise `InputError` unless an estimator's parameters (its kernel apart) make sense."""
-    choices = {"mean": _MEANS, "weights": _WEIGHTS, "solver": _SOLVERS}
-    for name, allowed in choices.items():
-        value = getattr(estimator, name, allowed[0])
+    for name, allowed in _CHOICES.items():
+        value = getattr(estimator, name)
         if not (value is None or isinstance(value, str)) or value not in allowed:
             raise InputError(f"{name} must be one of {allowed}, got {value!r}.")
     resolve_features(estimator.features, "auto", 1)
@@ -40,11 +50,10 @@ def check_settings(estimator: Any) -> None:
     if not (isinstance(estimator.max_features, Integral) and int(estimator.max_features) >= 1):
         raise InputError(f"max_features must be at least 1, got {estimator.max_features!r}.")
     for name in ("noise_variance", "wrap_tolerance", "max_seconds", "max_memory"):
-        value = getattr(estimator, name, None)
-        optional = name != "wrap_tolerance"
-        if not (optional and value is None) and not (
-            isinstance(value, Real) and 0 < float(value) < np.inf
-        ):
+        value = getattr(estimator, name)
+        if value is None and name != "wrap_tolerance":
+            continue
+        if not (isinstance(value, Real) and 0 < float(value) < np.inf):
             raise InputError(f"{name} must be a positive number, got {value!r}.")
 
 
@@ -73,19 +82,10 @@ def check_rows(
     if y is None:
         # scikit-learn's wording, which its own checks look for.
         raise InputError("This estimator requires y to be passed, but the target y is None.")
-    dtype: Any = [np.float64, np.float32]
-    _refuse_date_times(X)
-    X = _numeric(
-        lambda: validate_data(estimator, X, reset=reset, dtype=dtype, ensure_all_finite=False)
-    )
+    X = check_inputs(estimator, X, reset=reset)
     # Not together with X: scikit-learn would not say how many of the targets are bad.
-    y = _numeric(
-        lambda: check_array(
-            y, dtype=dtype, ensure_2d=False, ensure_all_finite=False, input_name="y"
-        )
-    )
+    y = _numeric(check_array, y, ensure_2d=False, input_name="y")
     check_consistent_length(X, y)
-    _check_finite_columns(estimator, X)
     check_finite(y, "y")
     weights = None
     if sample_weight is not None:
@@ -102,6 +102,166 @@ def check_rows(
             f"At least two rows with positive weight are needed, got n_samples = {len(rows.used)}."
         )
     return rows
+
+
+def check_inputs(estimator: Any, X: Any, *, reset: bool = False) -> NDArray:
+    """Return validated inputs; on `reset` the estimator learns its columns from them."""
+    _refuse_date_times(X)
+    X = _numeric(validate_data, estimator, X, reset=reset)
+    names = getattr(estimator, "feature_names_in_", None)
+    check_finite(X, "X", None if names is None else [repr(str(name)) for name in names])
+    return X
+
+
+def warn_constant_columns(estimator: Any, X: NDArray, columns: NDArray[np.int64]) -> None:
+    """Warn of the given input columns if they do not vary."""
+    if constant := [d for d in columns if X[:, d].min() == X[:, d].max()]:
+        names = getattr(estimator, "feature_names_in_", None)
+        shown = ", ".join(str(d) if names is None else repr(str(names[d])) for d in constant)
+        warnings.warn(
+            f"Input column {shown} is constant and says nothing about y: drop it.",
+            FitWarning,
+            stacklevel=4,
+        )
+
+
+def _refuse_date_times(X: Any) -> None:
+    """Raise `InputError` if X has columns of dates, which would turn into arbitrary numbers."""
+    dtypes = getattr(X, "dtypes", None)
+    if dtypes is None:
+        named = [("X", getattr(X, "dtype", ""))]
+    else:
+        named = [(repr(str(name)), dtype) for name, dtype in zip(X.columns, dtypes)]
+    for name, dtype in named:
+        if str(dtype).lower().startswith(("datetime", "timedelta", "date", "duration")):
+            raise InputError(
+                f"{name} holds date-times: turn them into numbers of a unit that suits them, such "
+                "as days since the first one, or give the file to fit_files or `orthogp fit`."
+            )
+
+
+def _numeric(validate: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    """Return an array in single or double precision, by a function of scikit-learn's."""
+    try:
+        return validate(*args, dtype=[np.float64, np.float32], ensure_all_finite=False, **options)
+    except ValueError as error:
+        if "could not convert string" not in str(error):
+            raise
+        raise InputError(
+            f"X and y must be numbers, but hold text ({error}): encode or drop such columns."
+        ) from error
+
+
+# ---------------------------------------------------------------------- kernels
+
+
+class Model(NamedTuple):
+    """The model that an estimator's `kernel` argument stands for, given the number of columns.
+
+    Attributes
+    ----------
+    choice : KernelChoice
+        The kernel, its columns counted among those of X.
+    columns : (d,)
+        The columns that it sees.
+    additive : bool
+        Whether each of its terms has a lattice of its own.
+    """
+
+    choice: KernelChoice
+    columns: NDArray[np.int64]
+    additive: bool
+
+    @property
+    def seen(self) -> Kernel:
+        """The kernel with its columns counted among those that it sees."""
+        renamed = {int(column): i for i, column in enumerate(self.columns)}
+        return self.choice.kernel.with_columns(renamed)
+
+    @property
+    def beyond_lattices(self) -> bool:
+        """Whether more columns act jointly than a lattice has: features then need the rows."""
+        return len(self.columns) > MAX_DIMS and not self.additive
+
+    @property
+    def embedding(self) -> Embedding | None:
+        """Where points of spheres lie in space, if the kernel acts on any."""
+        return Embedding.of(self.seen, len(self.columns))
+
+    @property
+    def inner(self) -> KernelChoice:
+        """The kernel as engines see it: on the columns of `see`."""
+        embedding = self.embedding
+        kernel = self.seen if embedding is None else embedding.kernel(self.seen)
+        return self.choice._replace(kernel=kernel)
+
+    def see(self, rows: Rows) -> Rows:
+        """Return the rows as engines see them: of the kernel's columns, spheres in space."""
+        seen = rows.on(self.columns)
+        check_values(self.seen, seen.X, self.columns)
+        embedding = self.embedding
+        return seen if embedding is None else seen._replace(X=embedding.rows(seen.X))
+
+    def as_given(self, kernel: Kernel) -> Kernel:
+        """Return an engine's kernel as the user wrote it, on the columns of X."""
+        if self.embedding is None:
+            return kernel.with_columns(dict(enumerate(self.columns.tolist())))
+        return self.choice.kernel.with_primitives(own for own, _ in kernel.primitives())
+
+
+def choose_model(kernel: Any, features: Any, num_columns: int, *, joint: bool = False) -> Model:
+    """Return the model that a `kernel` argument stands for.
+
+    Parameters
+    ----------
+    joint : bool
+        Whether kernels may act on any number of columns at once: a plain name is then one kernel on
+        all of them. It goes without saying for features that take any number of columns.
+    """
+    if joint:
+        choice = resolve_additive(kernel, num_columns, num_columns)
+        choice.kernel.check(num_columns)
+        columns = np.array(choice.kernel.columns(num_columns))
+        return Model(choice, columns, additive=False)
+    if features not in ("auto", "lattice", EXACT):
+        whole = choose_model(kernel, features, num_columns, joint=True)
+        if len(whole.columns) > MAX_DIMS and takes_any_columns(features):
+            return whole
+        if not is_additive(whole.choice.kernel, num_columns, MAX_DIMS):
+            _check_few_columns(features, len(whole.columns))
+    choice = resolve_additive(kernel, num_columns, MAX_DIMS)
+    refuse_sphere(choice.kernel)
+    named = isinstance(kernel, str) and kernel.startswith(ADDITIVE_PREFIX)
+    choice.kernel.check(num_columns)
+    if not (named or is_additive(choice.kernel, num_columns, MAX_DIMS)):
+        return Model(choice, check_columns(choice.kernel, num_columns), additive=False)
+    if features not in ("auto", "lattice"):
+        raise FeatureError(
+            "Models with a lattice for each term of their kernel have lattice features: use "
+            'features="auto".'
+        )
+    terms = split_terms(choice.kernel, num_columns)
+    for term in terms:
+        if len(term.columns) > MAX_DIMS:
+            raise InputError(
+                f"A term of the kernel acts on {len(term.columns)} columns {term.columns}, but can "
+                f"act on at most {MAX_DIMS} jointly: split it into a sum, for example of "
+                "kernel.on(0) and kernel.on(1, 2)."
+            )
+    joined = join_terms(terms)
+    columns = np.array(joined.columns(num_columns))
+    return Model(choice._replace(kernel=joined), columns, additive=True)
+
+
+def _check_few_columns(features: str | Features, num_columns: int) -> None:
+    """Raise `FeatureError` if there are more columns than a family that needs a lattice takes."""
+    if num_columns > MAX_DIMS:
+        family = resolve_features(features, "auto", 1)
+        raise FeatureError(
+            f"{type(family).__name__} features act on at most {MAX_DIMS} columns jointly, got "
+            f'{num_columns}: use "inducing-points" or "random-fourier", which take any number, or '
+            'features="auto", or a kernel on fewer columns such as kernel.on(0, 2).'
+        )
 
 
 def check_columns(kernel: Kernel, num_columns: int) -> NDArray[np.int64]:
@@ -132,56 +292,36 @@ def refuse_sphere(kernel: Kernel) -> None:
         )
 
 
-def check_inputs(estimator: Any, X: Any) -> NDArray:
-    """Return validated inputs for prediction."""
-    _refuse_date_times(X)
-    X = _numeric(
-        lambda: validate_data(
-            estimator, X, reset=False, dtype=[np.float64, np.float32], ensure_all_finite=False
-        )
-    )
-    _check_finite_columns(estimator, X)
-    return X
+def check_values(kernel: Kernel, X: NDArray, columns: NDArray[np.int64] | None = None) -> None:
+    """Raise `InputError` unless columns of categories hold codes, and those of latitudes degrees.
 
-
-def warn_constant_columns(estimator: Any, X: NDArray, columns: NDArray[np.int64]) -> None:
-    """Warn of the given input columns if they do not vary."""
-    if constant := [d for d in columns if X[:, d].min() == X[:, d].max()]:
-        names = getattr(estimator, "feature_names_in_", None)
-        shown = ", ".join(str(d) if names is None else repr(str(names[d])) for d in constant)
-        warnings.warn(
-            f"Input column {shown} is constant and says nothing about y: drop it.",
-            FitWarning,
-            stacklevel=4,
-        )
-
-
-def _refuse_date_times(X: Any) -> None:
-    """Raise `InputError` if X has columns of dates, which would turn into some number or other."""
-    dtypes = getattr(X, "dtypes", None)
-    if dtypes is None:
-        named = [("X", getattr(X, "dtype", ""))]
-    else:
-        named = [(repr(str(name)), dtype) for name, dtype in zip(X.columns, dtypes)]
-    for name, dtype in named:
-        if str(dtype).lower().startswith(("datetime", "timedelta", "date", "duration")):
+    X has the columns that the kernel sees, `columns` their numbers for the user.
+    """
+    shown = np.arange(X.shape[1]) if columns is None else columns
+    for column, levels in categorical_columns(kernel, X.shape[1]):
+        values = X[:, column]
+        bad = (values < 0) | (values > levels - 1) | (values != np.round(values))
+        if bad.any():
             raise InputError(
-                f"{name} holds date-times: turn them into numbers of a unit that suits them, such "
-                "as days since the first one, or give the file to fit_files or `orthogp fit`."
+                f"Column {shown[column]} is categorical with codes 0 to {levels - 1}, but "
+                f"{np.count_nonzero(bad)} of its values are others, such as "
+                f"{values[np.argmax(bad)]:g}: encode its categories as whole numbers from 0, and "
+                "give Categorical as many levels."
+            )
+    for column in latitudes(kernel):
+        bad = np.abs(X[:, column]) > 90
+        if bad.any():
+            raise InputError(
+                f"Column {shown[column]} holds latitudes in degrees, but "
+                f"{np.count_nonzero(bad)} of {len(X)} rows are beyond ±90, such as "
+                f"{X[np.argmax(bad), column]:g}: name longitude first, then latitude, in "
+                "kernel.on_sphere(0, 1)."
             )
 
 
-def _check_finite_columns(estimator: Any, X: NDArray) -> None:
+def called(estimator: Any, columns: NDArray[np.int64]) -> tuple[int, ...] | tuple[str, ...]:
+    """Return what a user calls columns of X: by the names of a data frame, or their numbers."""
     names = getattr(estimator, "feature_names_in_", None)
-    check_finite(X, "X", None if names is None else [repr(str(name)) for name in names])
-
-
-def _numeric(validate: Callable[[], Any]) -> Any:
-    try:
-        return validate()
-    except ValueError as error:
-        if "could not convert string" not in str(error):
-            raise
-        raise InputError(
-            f"X and y must be numbers, but hold text ({error}): encode or drop such columns."
-        ) from error
+    if names is None:
+        return tuple(columns.tolist())
+    return tuple(str(names[c]) for c in columns)

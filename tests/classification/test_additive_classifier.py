@@ -235,7 +235,11 @@ def test_slopes_come_on_top_of_the_features_asked_for(columns, slopes):
 @pytest.mark.parametrize(
     ("options", "change", "message"),
     [
-        ({"inference": "minibatch"}, {}, 'Batches take a kernel .* use inference="variational"'),
+        (
+            {"inference": "minibatch"},
+            {},
+            'Mini-batches take a kernel .* use inference="variational"',
+        ),
         ({"kernel": RBF()}, {}, "acts on 5 columns, but can act on at most 3"),
         ({"kernel": RBF().on(0, 1, 2, 4) + RBF().on(3)}, {}, "A term of the kernel acts on 4"),
         ({"kernel": "additive-cubic"}, {}, "Unknown kernel"),

@@ -12,7 +12,7 @@ from sklearn.gaussian_process import GaussianProcessClassifier
 from sklearn.gaussian_process import kernels as sk
 from sklearn.metrics import log_loss
 
-from orthogp.classification.logistic import mean_logistic
+from orthogp.classification.sites import mean_logistic
 from orthogp.classifier import GPClassifier
 from orthogp.errors import FitWarning, InputError, KernelError, OutOfDomainWarning
 from orthogp.kernels import RBF
@@ -282,11 +282,11 @@ def test_kernel_on_some_columns_ignores_the_others():
         ({"domain": (1, 0)}, {}, "domain needs"),
         ({"kernel": "round"}, {}, "Unknown kernel"),
         ({"inference": "laplace"}, {}, "inference must be one of"),
-        ({"inference": "minibatch", "mean": "linear"}, {}, "Batches take mean"),
+        ({"inference": "minibatch", "mean": "linear"}, {}, "Mini-batches take mean"),
         (
             {"inference": "minibatch", "kernel": RBF()},
             {"sample_weight": np.ones(30)},
-            "Batches take no sample_weight",
+            "Mini-batches take no sample_weight",
         ),
         (
             {

@@ -10,12 +10,9 @@ from scipy.special import log_expit
 from orthogp.classification import fitting as logistic_fitting
 from orthogp.classification import passes as classification
 from orthogp.classification.fitting import LogisticFitter
-from orthogp.classification.layouts import LabelLayout
-from orthogp.classification.passes import Pass, SiteAscent
-from orthogp.classification.site_models import SiteModel
+from orthogp.classification.passes import Pass, SiteAscent, SiteModel
 from orthogp.classification.sites import (
     Extrapolation,
-    LabelledRows,
     LogisticSites,
     Marginals,
     PolyaGammaSites,
@@ -26,10 +23,10 @@ from orthogp.inference.parameters import pack
 from orthogp.inference.posterior import Posterior
 from orthogp.inference.threads import BlasThreads
 from orthogp.kernels import RBF, Kernel, Matern32
-from orthogp.learning.layout import Layout
 from orthogp.learning.problem import FitSettings
-from orthogp.rows import Domain
-from orthogp.statistics import ComponentLattice, FrequencyLattice
+from orthogp.learning.sketches import Sketch
+from orthogp.rows import Domain, Rows
+from orthogp.statistics import FourierStatistics, FrequencyLattice
 from tests import oracles
 from tests.problems import CENTRE, make_lattice, mean_covariance, mean_prior
 
@@ -39,13 +36,13 @@ KINDS = (LogisticSites, PolyaGammaSites)
 both_kinds = pytest.mark.parametrize("kind", KINDS)
 
 
-def make_labels(num_rows, num_dims=1, *, steepness=4.0, seed=0, weights=None) -> LabelledRows:
+def make_labels(num_rows, num_dims=1, *, steepness=4.0, seed=0, weights=None) -> Rows:
     rng = np.random.default_rng(seed)
     X = CENTRE[:num_dims] + rng.uniform(-1, 1, (num_rows, num_dims))
     f = steepness * np.sin(5 * X[:, 0]) + X.sum(axis=1)
     labels = np.where(rng.uniform(size=num_rows) < 1 / (1 + np.exp(-f)), 1.0, -1.0)
     counts = rng.integers(0, 4, num_rows).astype(float) if weights else None
-    return LabelledRows(X, labels, counts)
+    return Rows(X, labels[:, None], counts)
 
 
 def make_features(kernel: Kernel, num_dims=1, num_features=65, mean=None, extent=40) -> Lattice:
@@ -82,11 +79,11 @@ def test_bound_and_posterior_are_those_of_the_exact_process_with_enough_features
         return k + mean_covariance(features.mean, A, B)
 
     K = covariance(rows.X, rows.X)
-    bound, theta = dense_posterior(K, rows.labels, 2000)
+    bound, theta = dense_posterior(K, rows.y[:, 0], 2000)
     assert last.bound == pytest.approx(bound, abs=1e-6)
     assert last.elbo.total == pytest.approx(bound, abs=1e-6)
     X_new = CENTRE[:1] + np.linspace(-1.2, 1.2, 30)[:, None]
-    targets = rows.labels / (2 * theta)
+    targets = rows.y[:, 0] / (2 * theta)
     dense_mean, dense_covariance = oracles.posterior(
         K, covariance(X_new, rows.X), covariance(X_new, X_new), targets, 1 / theta
     )
@@ -106,7 +103,7 @@ def test_elbo_lies_just_below_the_log_marginal_likelihood(kind, loss):
     grid = np.stack(np.meshgrid(z, z, z), axis=-1).reshape(-1, 3)
     weights = np.prod(np.stack(np.meshgrid(w, w, w), axis=-1).reshape(-1, 3), axis=1)
     f = grid @ np.linalg.cholesky(K).T
-    likelihood = np.prod(1 / (1 + np.exp(-rows.labels * f)), axis=1)
+    likelihood = np.prod(1 / (1 + np.exp(-rows.y[:, 0] * f)), axis=1)
     exact = np.log(weights @ likelihood / weights.sum())
     ascent = SiteAscent(SiteModel(make_features(kernel)), kernel, kind.flat(rows))
     elbo = ascent.ascend(kernel).elbo.total
@@ -139,7 +136,7 @@ def test_logistic_sites_reach_the_best_elbo_of_any_normal_posterior(monkeypatch)
     last = SiteAscent(SiteModel(make_features(kernel)), kernel, LogisticSites.flat(rows)).ascend(
         kernel
     )
-    assert last.elbo.total == pytest.approx(best_normal(K, rows.labels), abs=1e-6)
+    assert last.elbo.total == pytest.approx(best_normal(K, rows.y[:, 0]), abs=1e-6)
 
 
 @pytest.mark.parametrize("weights", [None, "whole"])
@@ -148,13 +145,13 @@ def test_elbo_is_expected_sites_less_divergence(weights):
     rows = make_labels(40, weights=weights)
     counts = np.ones(40) if rows.weights is None else rows.weights
     features = make_features(kernel, num_features=15, mean="constant")
-    sites = PolyaGammaSites(rows, np.random.default_rng(1).uniform(0.1, 4, 40))
+    sites = PolyaGammaSites.of(rows, np.random.default_rng(1).uniform(0.1, 4, 40))
     result = Pass.over(SiteModel(features), kernel, sites, THREADS)
     Phi = features.evaluate(kernel, rows.X)
     left_out = features.residual_variance(kernel, rows.X)
     theta = sites.precisions
     S = np.linalg.inv(np.eye(15) + (Phi.T * (counts * theta)) @ Phi)
-    m = S @ Phi.T @ (counts * rows.labels / 2)
+    m = S @ Phi.T @ (counts * rows.y[:, 0] / 2)
     seen = np.sum((Phi @ S) * Phi, axis=1)
     expected = sites.expected_log_likelihood(Marginals(Phi @ m, seen + left_out))
     divergence = (np.trace(S) + m @ m - 15 - np.linalg.slogdet(S)[1]) / 2
@@ -202,7 +199,7 @@ def test_extrapolated_updates_never_lose_and_get_there_sooner(num_features, vari
 
 def test_extrapolation_that_goes_too_far_is_taken_back(monkeypatch):
     def too_far(self, sites, better):
-        return replace(better, tilts=20 + better.tilts)
+        return PolyaGammaSites.of(better.rows, 20 + better.tilts)
 
     monkeypatch.setattr(Extrapolation, "mixed", too_far)
     kernel = RBF(5.0, [0.2])
@@ -228,7 +225,7 @@ def test_logistic_sites_never_lose_and_end_above_tilts(num_features, variance):
 
 def test_step_that_overshoots_is_shortened(monkeypatch):
     def too_far(self, f):
-        return replace(updated(self, f), own_slopes=30 * self.rows.labels)
+        return replace(updated(self, f), slopes=30 * self.labels)
 
     updated = LogisticSites.updated
     monkeypatch.setattr(LogisticSites, "updated", too_far)
@@ -286,7 +283,7 @@ def test_repeated_rows_are_rows_with_weights(kind):
     kernel = RBF(2.0, [0.3])
     rows = make_labels(30, weights="whole")
     times = rows.weights.astype(int)
-    repeated = LabelledRows(np.repeat(rows.X, times, axis=0), np.repeat(rows.labels, times))
+    repeated = Rows(*(np.repeat(part, times, axis=0) for part in (rows.X, rows.y)))
     features = make_features(kernel, num_features=21, mean="constant")
     weighted, plain = (
         SiteAscent(SiteModel(features), kernel, kind.flat(data)).ascend(kernel)
@@ -323,18 +320,16 @@ def test_late_ascent_still_updates_the_sites_a_few_times(kind):
 # ---------------------------------------------------------------------- the whole fit
 
 
-def make_fitter(rows: LabelledRows, **settings):
+def make_fitter(rows: Rows, **settings):
     num_dims = rows.X.shape[1]
     centre = CENTRE[:num_dims]
     lattice = FrequencyLattice.for_domain(
         centre - 1, centre + 1, period=32.0 if num_dims == 1 else 16.0, extent=512 // num_dims**3
     )
-    mean = mean_prior("constant", num_dims)
-    own = FitSettings(**settings)
-    component = ComponentLattice(tuple(range(num_dims)), lattice, lattice.half_indices())
-    layout = Layout((component,), np.full(num_dims, 2.0), own.wrap_tolerance)
-    lattices = LabelLayout(layout, None, mean)
-    return LogisticFitter(rows, lattices, own), Domain(centre - 1, centre + 1)
+    domain = Domain(centre - 1, centre + 1)
+    sums = FourierStatistics.from_data(lattice, rows.X, rows.y)
+    sketch = Sketch(sums, domain, mean_prior("constant", num_dims), np.zeros(1))
+    return LogisticFitter(rows, sketch, FitSettings(**settings)), domain
 
 
 @pytest.mark.parametrize("learn", [True, False])
@@ -343,9 +338,10 @@ def test_posterior_of_the_fit_belongs_to_its_sites(learn):
     fitter, domain = make_fitter(rows, learn=learn)
     fit = fitter.fit([RBF(3.0, [0.5])])
     f = fit.posterior(domain, 1).predict(rows.X)
-    asked = fit.sites.updated(Marginals(f.mean[:, 0], f.variance))
+    sites = fitter.last.sites
+    asked = sites.updated(Marginals(f.mean[:, 0], f.variance))
     # At the optimum the sites are the posterior's; they end a thousandth of a nat away from it.
-    np.testing.assert_allclose(fit.sites.precisions, asked.precisions, rtol=0.03)
+    np.testing.assert_allclose(sites.precisions, asked.precisions, rtol=0.03)
     assert -fit.elbo.trace < 2 * logistic_fitting.ALLOWED_TRACE
     assert f"{fit.features.num_features} features" in fit.status
 

@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from orthogp.classification.passes import Pass, SiteAscent
-from orthogp.classification.site_models import SiteModel
-from orthogp.classification.sites import LabelledRows, LogisticSites, Marginals, PolyaGammaSites
+from orthogp.classification.passes import Pass, SiteAscent, SiteModel
+from orthogp.classification.sites import LogisticSites, Marginals, PolyaGammaSites
 from orthogp.features import AdditiveLattice, Lattice, MeanPrior
 from orthogp.inference import Domain
 from orthogp.inference.parameters import pack
@@ -41,17 +40,18 @@ MEANS = {
 }
 
 
-def make_labels(num_rows=50, *, weights=False, seed=0) -> LabelledRows:
+def make_labels(num_rows=50, *, weights=False, seed=0) -> Rows:
     rng = np.random.default_rng(seed)
     X = rng.uniform(0, 1, (num_rows, 4))
     X[:, 2] = rng.integers(0, 3, num_rows)
     f = 3 * np.sin(5 * X[:, 0]) + X[:, 2] - 1
     labels = np.where(rng.uniform(size=num_rows) < 1 / (1 + np.exp(-f)), 1.0, -1.0)
-    return LabelledRows(X, labels, rng.integers(1, 4, num_rows).astype(float) if weights else None)
+    counts = rng.integers(1, 4, num_rows).astype(float) if weights else None
+    return Rows(X, labels[:, None], counts)
 
 
 def make_model(rows, num_features=61, mean="constant", factors=(1, 1, 1, 1)) -> SiteModel:
-    sums = AdditiveStatistics.from_data(COMPONENTS, Rows(rows.X, rows.labels, rows.weights))
+    sums = AdditiveStatistics.from_data(COMPONENTS, rows)
     thin = sums.thinned(factors)
     features = AdditiveLattice.select(KERNEL, thin.components, num_features, MEANS[mean])
     return SiteModel(features, sums)
@@ -151,7 +151,7 @@ def test_one_component_on_all_columns_is_the_joint_model(mean):
     rng = np.random.default_rng(0)
     X = rng.uniform(0, 1, (40, 2))
     labels = np.where(X[:, 0] + 0.3 * rng.standard_normal(40) > 0.5, 1.0, -1.0)
-    rows, kernel = LabelledRows(X, labels), RBF(3.0, [0.4, 0.7])
+    rows, kernel = Rows(X, labels[:, None]), RBF(3.0, [0.4, 0.7])
     slopes = 2.0 if mean == "linear" else 0.0
     prior = MeanPrior(4.0, slopes, np.full(2, 0.5), np.full(2, 0.5))
     lattice = FrequencyLattice(2 * np.pi / np.array([4.0, 5.0]), [9, 9], 0.5)
@@ -165,12 +165,3 @@ def test_one_component_on_all_columns_is_the_joint_model(mean):
     second = SiteAscent(joint, kernel, sites).ascend(kernel)
     assert first.bound == pytest.approx(second.bound, rel=1e-10)
     np.testing.assert_allclose(first.sites.precisions, second.sites.precisions, rtol=1e-7)
-
-
-def test_merged_rows_are_the_same_rows():
-    X = np.array([[1.0, 2.0], [0.0, 1.0], [1.0, 2.0], [1.0, 2.0]])
-    labels, weights = np.array([1.0, -1.0, 1.0, -1.0]), np.array([1.0, 2.0, 3.0, 0.5])
-    merged = LabelledRows(X, labels, weights).merged()
-    found = sorted(zip(map(tuple, merged.X.tolist()), merged.labels, merged.weights, strict=True))
-    assert found == [((0.0, 1.0), -1.0, 2.0), ((1.0, 2.0), -1.0, 0.5), ((1.0, 2.0), 1.0, 4.0)]
-    assert LabelledRows(X, labels).merged().num_rows == 4

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from scipy.special import log_expit
 
 from orthogp.classification.sites import (
-    LabelledRows,
     Marginals,
     PolyaGammaSites,
     site_constant,
@@ -16,6 +15,7 @@ from orthogp.classification.sites import (
 from orthogp.features import Lattice
 from orthogp.inference.bounds import titsias_bound
 from orthogp.inference.moments import Moments
+from orthogp.rows import Rows
 from tests import oracles
 from tests.problems import CENTRE, NO_MEAN, make_lattice, mean_prior
 
@@ -23,7 +23,7 @@ from tests.problems import CENTRE, NO_MEAN, make_lattice, mean_prior
 def sites_of(labels, tilts, weights=None, num_dims=1, seed=0) -> PolyaGammaSites:
     labels = np.asarray(labels, dtype=float)
     X = CENTRE[:num_dims] + np.random.default_rng(seed).uniform(-1, 1, (len(labels), num_dims))
-    return PolyaGammaSites(LabelledRows(X, labels, weights), np.asarray(tilts, dtype=float))
+    return PolyaGammaSites.of(Rows(X, labels[:, None], weights), np.asarray(tilts, dtype=float))
 
 
 def at(sites: PolyaGammaSites, f: float) -> float:

@@ -1,79 +1,48 @@
-"""Classification from random batches of rows: the paper's estimator with Pólya-Gamma's bound."""
+"""Classification from random mini-batches: the paper's estimator with Pólya-Gamma's bound."""
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
-from orthogp.classification.sites import LabelledRows
+from orthogp.classification.fitting import LARGEST_EVIDENCE
 from orthogp.errors import InputError
 from orthogp.features import resolve_features
 from orthogp.features.spectral import SpectralFeatures
-from orthogp.inference.predictive import PredictivePosterior
+from orthogp.inference.bounds import Bound, Certificate
 from orthogp.kernels import Kernel
-from orthogp.learning.problem import FitSettings
-from orthogp.rows import Domain
+from orthogp.learning.problem import Fit, FitSettings
+from orthogp.rows import Domain, Rows
 from orthogp.stochastic.bound import (
     BATCH_SIZE,
     NUM_FEATURES,
     Learned,
-    StochasticFit,
     StochasticModel,
     natural_step_for,
     train_stochastic,
 )
 from orthogp.stochastic.training import TrainingSettings
 
-#: Rows that hyperparameters to start from are learned from, in passes.
+#: The number of rows from which hyperparameters to start from are learned, in passes.
 START_ROWS = 2000
-# Of training, unless the user says otherwise.
-_MOST_STEPS, _BLOCK = 5000, 40
-
-
-@dataclass(frozen=True)
-class BatchFit:
-    """A model of two classes, trained on batches.
-
-    Attributes
-    ----------
-    lower_bound : float
-        The mean of the last block's estimates of the bound.
-    num_passes : int
-        How many times as many rows as there are went into the steps.
-    """
-
-    fit: StochasticFit
-    lower_bound: float
-    status: str
-    num_passes: int
-
-    @property
-    def kernel(self) -> Kernel:
-        """The kernel, learned."""
-        return self.fit.kernel
-
-    @property
-    def features(self) -> SpectralFeatures:
-        """The features, with the band learned."""
-        return self.fit.features
-
-    def posterior(self, domain: Domain, num_threads: int) -> PredictivePosterior:
-        """Return the posterior of the latent function."""
-        return self.fit.posterior(domain, num_threads)
+# The most steps of training, unless the user says otherwise.
+_MOST_STEPS = 5000
+# The number of steps of a block, unless the user says otherwise.
+_BLOCK = 40
 
 
 def fit_batches(
-    rows: LabelledRows,
+    rows: Rows,
     box: Domain,
     kernel: Kernel,
     *,
     offset: bool,
     settings: FitSettings,
     training: TrainingSettings | None,
-) -> BatchFit:
-    """Return the model that Trig features learn from random batches of rows.
+) -> Fit:
+    """Return the model that Trig features learn from random mini-batches of rows with labels ±1.
 
     Parameters
     ----------
@@ -83,7 +52,9 @@ def fit_batches(
         Whether f has a constant that is learned.
     """
     if rows.weights is not None:
-        raise InputError("Batches take no sample_weight: repeat the rows that count more often.")
+        raise InputError(
+            "Mini-batches take no sample_weight: repeat the rows that count more often."
+        )
     if training is None:
         batch_size = BATCH_SIZE if len(rows.X) > BATCH_SIZE else None
         training = TrainingSettings(
@@ -102,7 +73,8 @@ def fit_batches(
     learn: list[Learned] = ["kernel", "dilation"] if settings.learn else []
     if offset:
         learn.append("offset")
-    share = float(np.mean(rows.labels > 0))
+    labels = rows.y[:, 0]
+    share = float(np.mean(labels > 0))
     model = StochasticModel(
         features.placed(kernel, box.lower, box.upper),
         kernel,
@@ -111,11 +83,27 @@ def fit_batches(
         likelihood="logistic",
         learn=learn,
     )
-    fit = train_stochastic(rows.X, (rows.labels + 1) / 2, model, training)
+    fit = train_stochastic(rows.X, (labels + 1) / 2, model, training)
     last = fit.last
     batch = len(rows.X) if training.batch_size is None else training.batch_size
     status = (
         f"Training ended after {last.step:,} steps: {fit.status}. The bound is known to "
         f"± {last.standard_error:.2g} nats."
     )
-    return BatchFit(fit, last.elbo, status, int(np.ceil(last.step * batch / len(rows.X))))
+    bound = Bound(last.elbo, 0.0, 0.0)
+    return Fit(
+        kernel=fit.kernel,
+        noise_variance=1.0,
+        elbo=bound,
+        tightened=bound,
+        upper=LARGEST_EVIDENCE,
+        certificate=Certificate(bound.total, LARGEST_EVIDENCE.total, np.nan),
+        status=status,
+        converged=fit.converged,
+        # How many times all rows went into the steps.
+        num_evaluations=int(np.ceil(last.step * batch / len(rows.X))),
+        rows=float(len(rows.X)),
+        posterior=fit.posterior,
+        num_features=fit.features.num_features,
+        features=fit.features,
+    )

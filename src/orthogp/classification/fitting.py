@@ -1,38 +1,126 @@
-"""From labelled rows to a fitted classifier: starts, growth of the feature set, and a status."""
+"""From labelled rows to a fitted model of two classes: starts, growing feature sets, a status."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from orthogp.classification.layouts import Components, LabelLayout
-from orthogp.classification.passes import Pass, SiteAscent
-from orthogp.classification.site_models import SiteModel
-from orthogp.classification.sites import LabelledRows, LogisticSites, Sites
-from orthogp.inference.bounds import Bound
-from orthogp.inference.component_posterior import AdditivePosterior
-from orthogp.inference.moments import Moments
-from orthogp.inference.parameters import pack
-from orthogp.inference.posterior import Posterior
-from orthogp.inference.threads import BlasThreads
+from orthogp.classification.passes import Pass, SiteAscent, SiteModel
+from orthogp.classification.sites import LogisticSites, Sites
+from orthogp.features.base import prior_variance
+from orthogp.inference.bounds import Bound, Certificate
+from orthogp.inference.parameters import pack, stretched
+from orthogp.inference.threads import BlasThreads, within_precision
 from orthogp.kernels import Kernel
-from orthogp.learning.dense import MOST_FIRST_FEATURES, SETTLED
-from orthogp.learning.optimise import Budget, refine
-from orthogp.learning.problem import FitSettings
-from orthogp.rows import Domain
+from orthogp.kernels.terms import KernelChoice
+from orthogp.learning.dense import (
+    HEADROOM_FIRST,
+    HEADROOM_LAST,
+    MOST_FIRST_FEATURES,
+    SETTLED,
+    Fitter,
+)
+from orthogp.learning.layout import Limits
+from orthogp.learning.limits import NOISE_FLOOR
+from orthogp.learning.optimise import Budget, curvature_at, refine
+from orthogp.learning.problem import Fit, FitSettings
+from orthogp.learning.sketches import Sketch
+from orthogp.learning.starts import additive_starts, starts_for_kernel, starts_for_name
+from orthogp.learning.status import describe_limits
+from orthogp.rows import Rows
+from orthogp.statistics import ComponentLattice
 
 #: The trace term, in nats, that the final features may leave.
 ALLOWED_TRACE = 0.05
+#: log p(y) of labels is at most zero.
+LARGEST_EVIDENCE = Bound(0.0, 0.0, 0.0)
 
+# Lengthscales to start from, relative to those that the regression finds.
+_STRETCHES = (1.0, 0.5, 0.25)
+# The same for an additive model: shorter lengthscales do not pay off by a shorter period there.
+_ADDITIVE_STRETCHES = (1.0, 0.5)
+# Prior variances of the latent function to start from.
+_VARIANCES = (1.0, 6.0, 36.0)
+# The share of the time that the regression may take.
+_SHARE = 0.25
+# The most rows of which equal ones are merged.
+_FEW_ROWS = 2000
 # Passes by which starting values are compared.
 _FIRST_PASSES = 6
 # A change of features that gains less than this share of what they still cost is the last.
 _WORTH = 0.02
-# How much longer lengthscales may become before the period must, at first and at the end.
-_HEADROOM_FIRST, _HEADROOM_LAST = 1.5, 1.1
+# The fewest features to end with, unless their number is given.
+_FEWEST_FEATURES = 33
+# The shortest period, relative to the data's extent.
+_SHORTEST = 1.1
+
+Components = tuple[ComponentLattice, ...]
+
+
+def learn_labels(
+    sketch: Sketch,
+    rows: Rows,
+    choice: KernelChoice,
+    sites: type[Sites],
+    settings: FitSettings,
+    num_threads: int,
+) -> Fit:
+    """Return the model learned from labels ±1 in passes over the rows.
+
+    Parameters
+    ----------
+    sketch : Sketch
+        The sums of the rows, on the lattices that features may be chosen from.
+    choice : KernelChoice
+        The kernel, its columns counted among those of the rows.
+    sites : type
+        How labels become a regression.
+    """
+    threads = BlasThreads(num_threads)
+    kernels = _first_kernels(sketch, choice, settings, threads)
+    if not sketch.layout(settings).joint and len(rows.X) <= _FEW_ROWS:
+        # With more parameters than rows can determine, rounding decides where a search ends. It
+        # should not depend on the order of the rows, nor on how often each is written.
+        rows = rows.merged()
+    with within_precision():
+        return LogisticFitter(rows, sketch, settings, threads, sites).fit(kernels)
+
+
+def _first_kernels(
+    sketch: Sketch, choice: KernelChoice, settings: FitSettings, threads: BlasThreads
+) -> list[Kernel]:
+    """Return kernels to start from: the user's, and those around that of a regression on labels.
+
+    The regression takes all features, which costs no pass: the kernel learned with few can be far
+    off. If even all are few, shorter lengthscales, whose period is shorter too, may do better.
+    """
+    if not settings.learn:
+        return [choice.kernel]
+    layout = sketch.layout(settings)
+    given = []
+    if not choice.from_name:
+        given = [start.kernel for start in starts_for_kernel(choice.kernel, 0.0)]
+        if layout.joint:
+            return given
+    labels = sketch.standardised(sketch.units(shared=False))
+    begin = starts_for_name if layout.joint else additive_starts
+    starts = begin(choice.kernel, labels, sketch.width)  # type: ignore[arg-type]
+    if settings.deadline is not None:
+        now = time.monotonic()
+        settings = replace(settings, deadline=now + _SHARE * (settings.deadline - now))
+    regression = Fitter(labels, sketch.width, sketch.mean, settings, threads, layout)
+    kernel = regression.fit(starts).kernel
+    unit = kernel.scaled(1 / prior_variance(kernel))
+    stretches = _STRETCHES if layout.joint else _ADDITIVE_STRETCHES
+    # The more parameters, the less can a user's guess alone be relied on.
+    return [
+        *given,
+        *(stretched(unit, by).scaled(variance) for by in stretches for variance in _VARIANCES),
+    ]
 
 
 @dataclass(frozen=True)
@@ -58,86 +146,52 @@ class Stage:
         return self.num_features - (len(mean.origin) if mean.slope_variance else 0)
 
 
-@dataclass(frozen=True)
-class LogisticFit:
-    """A fitted model of two classes.
-
-    Attributes
-    ----------
-    elbo : Bound
-        The lower bound on log p(y), that of the posterior which predicts.
-    moments : Moments
-        Of the features over the regression that the sites make of the rows, of noise variance one.
-    num_passes : int
-        How often the rows were passed over.
-    """
-
-    kernel: Kernel
-    model: SiteModel
-    sites: Sites
-    moments: Moments
-    elbo: Bound
-    status: str
-    num_passes: int
-
-    @property
-    def lower_bound(self) -> float:
-        """The bound in all."""
-        return self.elbo.total
-
-    @property
-    def features(self) -> Any:
-        """The features."""
-        return self.model.features
-
-    @property
-    def period(self) -> Any:
-        """The period of the prior, or of each component's."""
-        return self.model.period
-
-    def posterior(self, domain: Domain, num_threads: int) -> Posterior | AdditivePosterior:
-        """Return the posterior of the latent function over a domain."""
-        return self.model.posterior(self.kernel, self.moments, domain, num_threads)
-
-
 class LogisticFitter:
     """Fits lattice features to labelled rows; see `fit`.
 
     Parameters
     ----------
-    lattices : LabelLayout
-        Where features may be chosen from.
+    rows : Rows
+        With labels ±1.
+    sketch : Sketch
+        The sums of the rows, on the lattices that features may be chosen from.
     sites : type
-        How labels become a regression: by the likelihood's own expectation, or Pólya-Gamma's bound.
+        How labels become a regression: by the likelihood's expectation, or Pólya-Gamma's bound.
+
+    Attributes
+    ----------
+    last : Pass or None
+        The pass that the last fit ended with.
     """
 
     def __init__(
         self,
-        rows: LabelledRows,
-        lattices: LabelLayout,
+        rows: Rows,
+        sketch: Sketch,
         settings: FitSettings,
-        num_threads: int = 1,
+        threads: BlasThreads | None = None,
         sites: type[Sites] = LogisticSites,
     ) -> None:
         self.rows = rows
-        self.lattices = lattices
         self.settings = settings
-        self._threads = BlasThreads(num_threads)
-        self._num_threads = num_threads
+        self._sketch = sketch
+        self._layout = sketch.layout(settings)
+        self._threads = BlasThreads(1) if threads is None else threads
         self._num_passes = 0
         self._kind = sites
+        self.last: Pass | None = None
 
-    def fit(self, kernels: list[Kernel]) -> LogisticFit:
+    def fit(self, kernels: list[Kernel]) -> Fit:
         """Return the fit from the best of some kernels."""
         flat = self._kind.flat(self.rows)
         if not self.settings.learn:
-            components = self.lattices.components(kernels[0], 1.0)
+            components = self._layout.thinned(kernels[0], 1.0)
             size = self._wanted_features(kernels[0], flat, components)
             return self._finished(self._converged(kernels[0], flat, components, size))
         starts = [self._start(kernel, flat) for kernel in kernels]
         best = max(starts, key=lambda stage: stage.last.bound)
         best = self._learned(best, best.components, best.size)
-        if self.lattices.shorter(best.components) and self._scarce(best, best.components):
+        if self._shorter(best.components) and self._scarce(best, best.components):
             best = self._shortened(self._settled(best, best.size))
         best = self._settled(best, self.settings.most_features)
         exact = self._ascended(best.last.kernel, best.last.sites, best.model)
@@ -147,8 +201,8 @@ class LogisticFitter:
 
     def _start(self, kernel: Kernel, sites: Sites) -> Stage:
         """Return a stage of a few passes by which to compare kernels."""
-        components = self.lattices.components(kernel, _HEADROOM_FIRST)
-        few = min(self.lattices.first_features, MOST_FIRST_FEATURES)
+        components = self._layout.thinned(kernel, HEADROOM_FIRST)
+        few = min(self._layout.first_features, MOST_FIRST_FEATURES)
         size = np.clip(self._wanted_features(kernel, sites, components), few, MOST_FIRST_FEATURES)
         size = min(int(size), self.settings.most_features)
         return self._converged(kernel, sites, components, size, max_passes=_FIRST_PASSES)
@@ -175,7 +229,7 @@ class LogisticFitter:
         One axis after the other gives up long lengthscales for that, as long as the bound gains.
         """
         while not self.settings.late():
-            others = self.lattices.shorter(best.components)
+            others = self._shorter(best.components)
             stages = [self._learned(best, components, best.size) for components in others]
             stage = max([best, *stages], key=lambda stage: stage.last.bound)
             if stage is best:
@@ -187,7 +241,7 @@ class LogisticFitter:
         self, kernel: Kernel, sites: Sites, components: Components, size: int, **limit: int
     ) -> Stage:
         """Return the stage that leaves the kernel as it is."""
-        model = self.lattices.select(kernel, components, size)
+        model = self._select(kernel, components, size)
         return Stage(self._ascended(kernel, sites, model, **limit), model, components)
 
     def _ascended(self, kernel: Kernel, sites: Sites, model: SiteModel, **limit: int) -> Pass:
@@ -199,68 +253,123 @@ class LogisticFitter:
     def _learned(self, previous: Stage, components: Components, size: int) -> Stage:
         """Return the stage that learns the kernel, from where the previous one ended."""
         kernel, sites = previous.last.kernel, previous.last.sites
-        model = self.lattices.select(kernel, components, size)
+        model = self._select(kernel, components, size)
         ascent = self._ascent(kernel, sites, model)
-        lower, upper = self.lattices.limits(kernel, components)
+        lower, upper = self._limits(kernel, components)
         vector = np.clip(pack(kernel, ascent.slots), lower, upper)
         if len(vector) == 0:
             return Stage(self._ascended(kernel, sites, model), model, components)
         curvature = previous.curvature
         if curvature is None:
-            curvature = self.lattices.curvature(ascent, vector, (lower, upper))
+            curvature = self._curvature(ascent, vector, (lower, upper))
         late = self.settings.late
         found = refine(ascent, vector, (lower, upper), curvature, Budget(20, late))
         self._num_passes += ascent.num_passes
-        at_limit = self.lattices.names_at_limit(kernel, components, found.x, (lower, upper))
+        at_limit = self._layout.names_at_limit(kernel, components, found.x, (lower, upper))
         return Stage(ascent.best, model, components, found.curvature, at_limit, found.converged)
 
     def _ascent(self, kernel: Kernel, sites: Sites, model: SiteModel) -> SiteAscent:
-        return SiteAscent(
-            model,
-            kernel,
-            sites,
-            threads=self._threads,
-            num_threads=self._num_threads,
-            late=self.settings.late,
-        )
+        return SiteAscent(model, kernel, sites, threads=self._threads, late=self.settings.late)
+
+    def _select(self, kernel: Kernel, components: Components, size: int) -> SiteModel:
+        """Return the model with `size` features, those of the largest prior variances."""
+        features = self._layout.select(kernel, components, size, self._sketch.mean)
+        return SiteModel(features, self._sketch.statistics)
+
+    def _limits(self, kernel: Kernel, components: Components) -> Limits:
+        """Return the limits of the kernel's log parameters."""
+        lower, upper = self._layout.limits(kernel, components, NOISE_FLOOR)
+        # The last are those of a noise variance, which is one here.
+        return lower[:-1], upper[:-1]
+
+    def _curvature(
+        self, ascent: SiteAscent, vector: NDArray[np.float64], limits: Limits
+    ) -> NDArray[np.float64]:
+        """Return the curvature of the bound at log parameters, to begin with.
+
+        Differences of gradients would cost several passes over the rows for each of an additive
+        model's many parameters: it takes the expected curvature with the sites held.
+        """
+        _, gradient = ascent(vector)
+        if self._layout.joint:
+            return curvature_at(ascent, vector, gradient, *limits)
+        return ascent.last.objective.curvature(np.append(vector, 0.0))[:-1, :-1]
 
     # ------------------------------------------------------------------ choices
 
     def _wanted(self, stage: Stage) -> tuple[Components, int]:
         """Return the components and the number of features to go on with."""
-        components = self.lattices.components(stage.last.kernel, _HEADROOM_LAST)
+        components = self._layout.thinned(stage.last.kernel, HEADROOM_LAST)
         if self._scarce(stage, components):
             # Longer lengthscales are not worth a longer period, on which features reach less far.
-            components = self.lattices.no_longer(components, stage.components)
+            components = self._no_longer(components, stage.components)
         return components, self._wanted_features(stage.last.kernel, stage.last.sites, components)
 
     def _scarce(self, stage: Stage, components: Components) -> bool:
-        """Whether a components takes more features than there may be."""
+        """Return whether the lattices take more features than there may be."""
         wanted = self._sufficient(stage.last.kernel, stage.last.sites, components)
         return wanted > self.settings.most_features
 
     def _wanted_features(self, kernel: Kernel, sites: Sites, components: Components) -> int:
-        """Return how many features of a components to end with."""
+        """Return the number of features on some lattices to end with."""
         if self.settings.num_features is not None:
             return self.settings.num_features
-        wanted = max(self._sufficient(kernel, sites, components), 33)
+        wanted = max(self._sufficient(kernel, sites, components), _FEWEST_FEATURES)
         return min(wanted, self.settings.max_features)
 
     def _sufficient(self, kernel: Kernel, sites: Sites, components: Components) -> int:
         """Return how many features keep the trace term within what is allowed."""
         allowed = 2 * ALLOWED_TRACE / sites.precision_total
-        return self.lattices.sufficient(kernel, components, allowed)
+        return self._layout.required_features(kernel, components, allowed)[0]
 
-    def _finished(self, stage: Stage) -> LogisticFit:
-        last = stage.last
-        return LogisticFit(
+    def _shorter(self, components: Components) -> list[Components]:
+        """Return a joint model's lattices with one period a step shorter that hold the data."""
+        if not self._layout.joint:
+            return []
+        (factors,) = self._factors(components)
+        steps = np.eye(len(factors), dtype=np.int64)
+        shorter = [self._layout.thinned_by([factors + step]) for step in steps]
+        least = _SHORTEST * self._layout.width
+        return [own for own in shorter if np.all(own[0].lattice.period >= least)]
+
+    def _no_longer(self, components: Components, than: Components) -> Components:
+        """Return lattices with periods no longer than those of others."""
+        if not self._layout.joint:
+            return components
+        pairs = zip(self._factors(components), self._factors(than), strict=True)
+        return self._layout.thinned_by([np.maximum(*pair) for pair in pairs])
+
+    def _factors(self, components: Sequence[ComponentLattice]) -> list[NDArray[np.int64]]:
+        """Return the factor by which each lattice was decimated."""
+        pairs = zip(components, self._layout.components, strict=True)
+        return [
+            np.rint(own.lattice.spacing / finest.lattice.spacing).astype(np.int64)
+            for own, finest in pairs
+        ]
+
+    # ------------------------------------------------------------------ results
+
+    def _finished(self, stage: Stage) -> Fit:
+        self.last = last = stage.last
+        model = stage.model
+        moments = last.objective.moments(last.kernel)
+        return Fit(
             kernel=last.kernel,
-            model=stage.model,
-            sites=last.sites,
-            moments=last.objective.moments(last.kernel),
+            noise_variance=1.0,
             elbo=last.elbo,
+            tightened=last.tightened,
+            upper=LARGEST_EVIDENCE,
+            certificate=Certificate(last.elbo.total, LARGEST_EVIDENCE.total, np.nan),
             status=self._status(stage),
-            num_passes=self._num_passes,
+            converged=stage.converged,
+            num_evaluations=self._num_passes,
+            rows=self.rows.total_weight,
+            posterior=lambda domain, num_threads: model.posterior(
+                last.kernel, moments, domain, num_threads
+            ),
+            num_features=stage.num_features,
+            features=model.features,
+            period=model.period,
         )
 
     def _status(self, stage: Stage) -> str:
@@ -277,7 +386,10 @@ class LogisticFitter:
             sentences.append(
                 "Learning stopped before it settled: the hyperparameters may still move a little."
             )
-        if stage.at_limit:
+        if stage.at_limit and not self._layout.joint:
+            sentences += describe_limits(stage.at_limit)
+        elif stage.at_limit:
             scarce = self._scarce(stage, stage.components)
-            sentences += self.lattices.describe_limits(stage.at_limit, scarce)
+            remedy = "more features allow a longer period" if scarce else "see `domain` and `mean`"
+            sentences.append(f"The {' and '.join(stage.at_limit)} ended at a limit: {remedy}.")
         return " ".join(sentences)

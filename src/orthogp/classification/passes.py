@@ -16,35 +16,123 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from orthogp.classification.site_models import SiteModel
-from orthogp.classification.sites import (
-    Extrapolation,
-    LogisticSites,
-    Marginals,
-    Proposals,
-    ShorterSteps,
-    Sites,
+from orthogp.classification.sites import Marginals, Sites
+from orthogp.features import AdditiveLattice, Lattice
+from orthogp.features.lattice import LatticeFeatures
+from orthogp.inference.bounds import (
+    Bound,
+    one_pass_bound,
+    titsias_bound,
 )
-from orthogp.inference.bounds import Bound, one_pass_bound, titsias_bound
+from orthogp.inference.component_posterior import (
+    AdditivePosterior,
+    ComponentSums,
+    latent_shares,
+    lattice_posterior,
+)
+from orthogp.inference.moments import Moments, real_sums
 from orthogp.inference.objective import LatticeObjective
 from orthogp.inference.parameters import learned_slots, unpack
+from orthogp.inference.posterior import Posterior, Solution
 from orthogp.inference.threads import BlasThreads
 from orthogp.kernels import Kernel
+from orthogp.rows import Domain
+from orthogp.statistics import FrequencyLattice, Statistics
 
 #: Sites have converged when a pass gains fewer nats than this.
 CONVERGED = 1e-3
 
-# While the kernel still moves, a pass that gains less than this share of all is the last with it.
+# While the kernel still moves, the share of the gain so far below which a pass is the last with it.
 _SHARE = 0.02
-# The fewest and most passes for one kernel.
-_FEWEST_PASSES, _MOST_PASSES = 4, 60
-# With fewer rows a second thread costs a transform more than it gains.
+# The fewest passes for one kernel.
+_FEWEST_PASSES = 4
+# The most passes for one kernel.
+_MOST_PASSES = 60
+# The fewest rows for which a second thread gains a transform more than it costs.
 _ROWS_WORTH_THREADS = 50_000
+
+
+@dataclass(frozen=True, eq=False)
+class SiteModel:
+    """A feature set, as passes over the rows and in the end a posterior take it.
+
+    Sums are needed no further than the features reach, and each pass takes them anew: passes see
+    the features on lattices that end there.
+
+    Attributes
+    ----------
+    features : LatticeFeatures
+    sums : Statistics, optional
+        Of the rows, each counted as often as its weight says, on lattices of which the features'
+        are decimations: several components are centred over the rows, not over sites.
+    """
+
+    features: LatticeFeatures
+    sums: Statistics | None = None
+
+    @property
+    def period(self) -> Any:
+        """The period of the prior, (d,), or of each component's."""
+        periods = tuple(part.lattice.period for part in self.features.parts)
+        return periods[0] if isinstance(self.features, Lattice) else periods
+
+    @cached_property
+    def _narrow(self) -> LatticeFeatures:
+        features = self.features
+        if isinstance(features, Lattice):
+            return _narrowed(features)
+        return AdditiveLattice(
+            tuple(map(_narrowed, features.parts)), features.columns, features.mean
+        )
+
+    def objective(
+        self, kernel: Kernel, sites: Sites, threads: BlasThreads, num_threads: int | None
+    ) -> LatticeObjective:
+        """Return the bound of the sites' regression, from one pass over the rows."""
+        features = self._narrow
+        statistics = sites.statistics(features, num_threads)
+        return LatticeObjective(features, kernel, statistics, repeats=False, threads=threads)
+
+    def everywhere(self, kernel: Kernel, moments: Moments, num_threads: int | None) -> Posterior:
+        """Return the posterior of that regression, as if it held wherever the rows are."""
+        num_dims = 1 + max(max(own) for own in self.features.columns)
+        domain = Domain(*(np.full(num_dims, edge) for edge in (-np.inf, np.inf)))
+        return lattice_posterior(self._narrow, (kernel, 1.0), moments, domain, num_threads)
+
+    def posterior(
+        self, kernel: Kernel, moments: Moments, domain: Domain, num_threads: int | None
+    ) -> Posterior:
+        """Return the posterior over a domain, and of each of several components."""
+        features = self.features
+        if isinstance(features, Lattice):
+            return Posterior(features, kernel, 1.0, moments, domain, num_threads)
+        assert self.sums is not None
+        solution = Solution.of(moments, 1.0)
+        steps = [
+            np.rint(part.lattice.spacing / own.lattice.spacing).astype(np.int64)
+            for part, own in zip(features.parts, self.sums.components, strict=True)
+        ]
+        thin = self.sums.thinned(steps)
+        amplitudes = np.sqrt(features.squared_amplitudes(features.masses(kernel)))
+        z = amplitudes[:, None] * solution.mean
+        shares = latent_shares(features, z, real_sums(features, thin))
+        sums = tuple(map(ComponentSums.of, thin.parts))
+        solution = solution._replace(sums=sums, shares=shares)
+        own: Any = features
+        return AdditivePosterior(own, kernel, 1.0, solution, domain, num_threads)
+
+
+def _narrowed(features: Lattice) -> Lattice:
+    """Return the same features on a lattice that ends with them."""
+    lattice, reach = features.lattice, np.abs(features.indices).max(axis=0)
+    narrow = FrequencyLattice(lattice.spacing, reach, lattice.centre)
+    return Lattice(narrow, features.indices, features.mean)
 
 
 @dataclass(frozen=True)
@@ -53,7 +141,7 @@ class Pass:
 
     Attributes
     ----------
-    bound : float
+    tightened : Bound
         L, see the module's docstring.
     elbo : Bound
         The evidence lower bound of the q(f) that predicts: L with the trace term −½ d Σθ_n.
@@ -62,9 +150,14 @@ class Pass:
     kernel: Kernel
     sites: Sites
     objective: LatticeObjective
-    bound: float
+    tightened: Bound
     elbo: Bound
     better: Sites
+
+    @property
+    def bound(self) -> float:
+        """L."""
+        return self.tightened.total
 
     @classmethod
     def over(
@@ -73,12 +166,10 @@ class Pass:
         kernel: Kernel,
         sites: Sites,
         threads: BlasThreads,
-        num_threads: int | None = None,
     ) -> Self:
         """Return the pass with given features, kernel and sites."""
         rows = sites.rows
-        if len(rows.X) < _ROWS_WORTH_THREADS:
-            num_threads = 1
+        num_threads = 1 if len(rows.X) < _ROWS_WORTH_THREADS else threads.num_threads
         objective = model.objective(kernel, sites, threads, num_threads)
         moments = objective.moments(kernel)
         with threads.limited(model.features.num_features):
@@ -88,14 +179,16 @@ class Pass:
                 bound(moments, 1.0, posterior.chol) for bound in (one_pass_bound, titsias_bound)
             ]
         left_out = posterior.residual
-        correction = left_out - left_out / (1 + left_out * sites.precision_total / rows.num_rows)
-        predictive = Marginals(f.mean[:, 0], f.variance)
-        tightened = predictive._replace(variance=f.variance - correction)
-        bound, elbo = (
-            sites.bound(regression, marginals)
-            for regression, marginals in zip(regressions, (tightened, predictive), strict=True)
+        correction = left_out - left_out / (
+            1 + left_out * sites.precision_total / rows.total_weight
         )
-        return cls(kernel, sites, objective, bound.total, elbo, sites.updated(tightened))
+        predictive = Marginals(f.mean[:, 0], f.variance)
+        corrected = predictive._replace(variance=f.variance - correction)
+        tightened, elbo = (
+            sites.bound(regression, marginals)
+            for regression, marginals in zip(regressions, (corrected, predictive), strict=True)
+        )
+        return cls(kernel, sites, objective, tightened, elbo, sites.updated(corrected))
 
 
 class SiteAscent:
@@ -120,7 +213,6 @@ class SiteAscent:
         sites: Sites,
         *,
         threads: BlasThreads | None = None,
-        num_threads: int | None = None,
         late: Callable[[], bool] = lambda: False,
     ) -> None:
         self.model = model
@@ -132,9 +224,8 @@ class SiteAscent:
         self.num_passes = 0
         self._sites = sites
         self._threads = BlasThreads(1) if threads is None else threads
-        self._num_threads = num_threads
         self._late = late
-        self._proposals = _proposals_for(sites)
+        self._proposals: Any = sites.proposals()
 
     def __call__(self, vector: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
         """Return max_c L and its gradient at the logarithms of the learned parameters."""
@@ -183,15 +274,10 @@ class SiteAscent:
 
     def _pass(self, kernel: Kernel, sites: Sites) -> Pass:
         self.num_passes += 1
-        return Pass.over(self.model, kernel, sites, self._threads, self._num_threads)
+        return Pass.over(self.model, kernel, sites, self._threads)
 
 
 def _known(last: Pass | None) -> Pass:
     if last is None:
         raise ValueError("There is no best pass before the first ascent: call `ascend`.")
     return last
-
-
-def _proposals_for(sites: Sites) -> Proposals[Any]:
-    """Return how to choose among sites of a kind."""
-    return ShorterSteps() if isinstance(sites, LogisticSites) else Extrapolation()

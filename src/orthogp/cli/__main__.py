@@ -1,13 +1,19 @@
 """`orthogp`, and `python -m orthogp.cli`: the command in a process of its own."""
 
+import gc
 import os
 import sys
 
 from orthogp.cli import main
 
+# The number of new objects after which Python looks for cycles among them. Libraries that are being
+# imported make many, and keep them: looking as often as usual takes a quarter of a second.
+_MANY_OBJECTS = 50_000
+
 
 def run() -> None:
     """Run the command, and end the process with its exit code."""
+    gc.set_threshold(_MANY_OBJECTS)
     try:
         main(prog_name="orthogp")
     except SystemExit as ended:

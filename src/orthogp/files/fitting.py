@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from orthogp.engines import fit_sketch
+from orthogp.engines import begin_sketch, fit_sketch
 from orthogp.errors import InputError
 from orthogp.features import (
     EXACT,
@@ -21,11 +21,10 @@ from orthogp.files.columns import Tally
 from orthogp.files.source import RowSource, as_rows
 from orthogp.files.summing import Pass, RowSample, sum_files
 from orthogp.learning.sketches import OFFSET_SD, Sketch
-from orthogp.model_choice import Model, begin_sketch, choose_model
 from orthogp.rows import Domain, Rows
 from orthogp.statistics.lattice import MAX_DIMS
 from orthogp.statistics.nufft import available_threads
-from orthogp.validation import check_settings
+from orthogp.validation import Model, check_settings, choose_model
 
 #: The largest number of bytes of rows that are read at once.
 MEMORY = 400e6

@@ -38,12 +38,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from orthogp.errors import InputError, check_finite
 from orthogp.fields.posterior import IterativePosterior
-from orthogp.model_choice import choose_model
 from orthogp.regressor import GPRegressor
 from orthogp.statistics import FourierStatistics, FrequencyLattice
 from orthogp.statistics.lattice import MAX_DIMS
 from orthogp.statistics.nufft import evaluate_series
-from orthogp.validation import check_rows
+from orthogp.validation import check_rows, choose_model
 
 #: Bandwidths to choose from, in units of the typical distance between rows.
 BANDWIDTHS = (1.0, 2.0, 4.0, 8.0, 16.0)

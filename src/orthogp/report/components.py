@@ -18,7 +18,6 @@ from orthogp.inference.component_posterior import AdditivePosterior
 from orthogp.kernels import Categorical, Kernel
 from orthogp.kernels.terms import component_kernels
 from orthogp.kernels.transformed import categorical_columns
-from orthogp.model_choice import check_categories
 from orthogp.report.plots import (
     BAND_SDS,
     BLUE,
@@ -33,6 +32,7 @@ from orthogp.report.plots import (
     save,
 )
 from orthogp.report.summary import Names, column_names, latent_functions, plain
+from orthogp.validation import check_values
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -172,7 +172,7 @@ class AdditiveParts:
         # The other columns do not matter; these values are inside.
         rows = np.repeat(self.extent.lower[None], len(values), axis=0)
         rows[:, inner] = values
-        check_categories(self.posterior.kernels[index], values, self.columns[inner])
+        check_values(self.posterior.kernels[index], values, self.columns[inner])
         prediction = self.posterior.component(index, rows)
         mean = self._shaped(prediction.mean * self.scale)
         if not return_std:

@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from orthogp.errors import InputError, LatticeMismatchError, check_finite
-from orthogp.persistence import PersistenceMixin
+from orthogp.persistence import Storable
 from orthogp.rows import Rows, rows_to_sum
 from orthogp.statistics.lattice import ComponentLattice, FrequencyLattice
 from orthogp.statistics.nufft import (
@@ -56,7 +56,7 @@ class RealSums(NamedTuple):
     projection: NDArray[np.float64]
 
 
-class _Sums(PersistenceMixin, ABC):
+class _Sums(Storable, ABC):
     """Sums of one component, or of several: sums of data sets on the same lattices combine."""
 
     #: Whether there is one component of all columns, at all indices of its lattice.

@@ -19,7 +19,7 @@ from orthogp.errors import InputError
 from orthogp.features import Features, resolve_features
 from orthogp.kernels import Kernel, resolve_kernel
 from orthogp.learning.sketches import ROUNDING, mean_target
-from orthogp.persistence import PersistenceMixin
+from orthogp.persistence import Storable
 from orthogp.regressor import GPRegressor
 from orthogp.rows import Domain
 from orthogp.stochastic.bound import (
@@ -40,7 +40,7 @@ _START_ROWS = 2000
 _START_FEATURES = 201
 
 
-class StochasticGPRegressor(PersistenceMixin, RegressorMixin, BaseEstimator):
+class StochasticGPRegressor(Storable, RegressorMixin, BaseEstimator):
     """Regression by mini-batches of rows and random frequencies (section 3.3 of the paper).
 
     `GPRegressor` solves the same problem from one pass over the rows, without noise, and is the

@@ -1,0 +1,245 @@
+"""Which engine serves: those that can are tried, and held-out rows decide.
+
+An engine is scored by the mean log predictive density, in nats per row, of held-out rows of the
+training data, the same for all engines. They resemble the points that will be predicted: anywhere
+in the region of the data. Where the data have gaps, whole neighbourhoods are held out.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.spatial import KDTree
+
+from orthogp.engines import (
+    ENGINES,
+    EXACT_ROWS,
+    Outcome,
+    Task,
+    Trial,
+    fit_exact,
+    fit_neighbours,
+    fit_points,
+    fit_sums,
+    try_sums,
+)
+from orthogp.errors import PrecisionError
+from orthogp.features import Features
+from orthogp.kernels.terms import ADDITIVE_PREFIX, is_additive, split_terms
+from orthogp.learning.problem import Start
+from orthogp.neighbours.posterior import NeighbourPosterior
+from orthogp.statistics.lattice import MAX_DIMS
+from orthogp.validation import Model
+
+# The number of rows that are held out one by one.
+_SINGLE = 400
+# The number of neighbourhoods that are held out as a whole.
+_HOLES = 24
+# The largest share of the rows that all these neighbourhoods together may take.
+_MOST_IN_HOLES = 0.1
+# The number of rows of a neighbourhood that are scored.
+_SCORED_IN_HOLE = 20
+# The distance of a point from its nearest row, relative to the 99th percentile of the distances
+# between neighbouring rows, above which the point lies in a gap.
+_WIDE = 4
+# The number of points between rows by which gaps are found.
+_PROBES = 2000
+# Scores that differ by less, in nats per row, are the same: the engine that says more about its
+# error wins.
+_SAME = 0.01
+# The share of points in gaps above which the iterative lattice is tried beside neighbours.
+_FEW_GAPS = 0.02
+# The change of means by twice as many neighbours, in posterior sd, above which it is tried as well.
+_MANY_MATTER = 0.2
+
+
+def fit_rows(task: Task) -> Outcome:
+    """Return the model of all rows, by the engine that was asked for or by the best."""
+    estimator = task.estimator
+    features, solver = estimator.features, estimator.solver
+    if isinstance(features, Features) or features not in ("auto", "lattice"):
+        if features == "exact":
+            return fit_exact(task, task.model(joint=True))
+        model = task.model()
+        return fit_points(task, model) if model.beyond_lattices else fit_sums(task, model)
+    if solver == "exact":
+        return fit_exact(task, task.model(joint=True))
+    if solver == "neighbours":
+        return fit_neighbours(task, task.model(joint=True))
+    if solver != "auto" or features == "lattice" or estimator.num_features != "auto":
+        return fit_sums(task, task.model())
+    return _choose(task)
+
+
+def _choose(task: Task) -> Outcome:
+    """Return the model of the engine that serves best."""
+    kernel = task.estimator.kernel
+    joint = task.model(joint=True)
+    if joint.embedding is not None:
+        few = task.num_rows <= EXACT_ROWS
+        return fit_exact(task, joint) if few else fit_neighbours(task, joint)
+    many = len(joint.columns) > MAX_DIMS
+    rival = None
+    if isinstance(kernel, str) and not kernel.startswith(ADDITIVE_PREFIX):
+        rival = task.model() if many else None
+    elif isinstance(kernel, str) or _adds_up(joint):
+        return fit_sums(task, task.model())
+    if task.num_rows <= EXACT_ROWS:
+        exact = fit_exact(task, joint)
+        return exact if rival is None else _more_likely(exact, fit_sums(task, rival))
+    if rival is not None:
+        found = fit_neighbours(task, joint)
+        if task.late:
+            return found.beside(_no_time("additive"))
+        return _best(task, [found, fit_sums(task, rival)])
+    return fit_neighbours(task, joint) if many else _choose_joint(task, joint)
+
+
+def _adds_up(model: Model) -> bool:
+    """Return whether a kernel is a sum of terms that have lattices of their own."""
+    kernel, size = model.inner.kernel, len(model.columns)
+    few = all(len(term.columns) <= MAX_DIMS for term in split_terms(kernel, size))
+    return few and is_additive(kernel, size, MAX_DIMS)
+
+
+def _choose_joint(task: Task, model: Model) -> Outcome:
+    """Return a model of up to three columns: the lattice's if it resolves all that rows show."""
+    if not task.estimator.learn:
+        lattice = fit_sums(task, model)
+        if lattice.engine == "dense" and lattice.fit.certificate.holds:
+            return lattice
+        return _best(task, [lattice, fit_neighbours(task, model)])
+    lattice = try_sums(task, model)
+    if isinstance(lattice, Outcome):
+        # Along a line features are cheap, and leave out little.
+        if lattice.fit.certificate.holds or len(model.columns) == 1:
+            return lattice
+        if task.late:
+            return lattice.beside(_no_time("neighbours"))
+        return _best(task, [lattice, fit_neighbours(task, model)])
+    found = fit_neighbours(task, model)
+    if task.late:
+        return found.beside(_no_time("iterative"), lattice)
+    learned = Start(found.fit.kernel, found.fit.noise_variance, rows=task.num_rows)
+    # Far from all rows, and where many matter a little each, the nearest are not enough.
+    gaps = held_out_rows(task, _lengths([found])).gaps
+    far = gaps > _FEW_GAPS or found.fit.check.mean_change > _MANY_MATTER
+    rival = try_sums(task, model, learned, iterative=far)
+    if isinstance(rival, Trial):
+        return found.beside(lattice, rival)
+    best = _best(task, [found, rival])
+    return best if rival.engine == "dense" else best.beside(lattice)
+
+
+def _no_time(engine: str) -> Trial:
+    return Trial(engine, np.nan, 0.0, "the time ran out")
+
+
+def _more_likely(*outcomes: Outcome) -> Outcome:
+    """Return the model under which the rows are most likely."""
+    scores = [outcome.fit.elbo.total / outcome.fit.rows for outcome in outcomes]
+    trials = tuple(map(Outcome.scored, outcomes, scores))
+    return outcomes[int(np.argmax(scores))]._replace(trials=trials)
+
+
+def _best(task: Task, outcomes: list[Outcome]) -> Outcome:
+    """Return the model that predicts held-out rows best."""
+    held_out = held_out_rows(task, _lengths(outcomes))
+    scores = []
+    for outcome in outcomes:
+        try:
+            scores.append(score(task, outcome, held_out))
+        except PrecisionError:
+            scores.append(-np.inf)
+    trials = tuple(map(Outcome.scored, outcomes, scores))
+    pairs = zip(outcomes, scores, strict=True)
+    same = [outcome for outcome, value in pairs if value >= max(scores) - _SAME]
+    best = min(same, key=lambda outcome: ENGINES.index(outcome.engine))
+    return best._replace(trials=trials)
+
+
+class HeldOut(NamedTuple):
+    """Rows that engines are scored on, by their numbers, and the weight of each in the score.
+
+    `gaps` is the share of points between rows that are far from all rows.
+    """
+
+    rows: NDArray[np.int64]
+    weights: NDArray[np.float64]
+    gaps: float = 0.0
+
+
+def _lengths(outcomes: list[Outcome]) -> NDArray[np.float64] | None:
+    """Return the lengths along the columns of X over which neighbours' functions change, if known.
+
+    Columns that the kernel does not see do not count.
+    """
+    for outcome in outcomes:
+        if isinstance(outcome.posterior, NeighbourPosterior):
+            return outcome.posterior.lengths
+    return None
+
+
+def held_out_rows(task: Task, lengths: NDArray[np.float64] | None, seed: int = 0) -> HeldOut:
+    """Return rows to be held out: single ones, and neighbourhoods as wide as the data's gaps.
+
+    A point drawn between two rows lies at some distance from its nearest row. Around rows drawn at
+    random, all others within distances drawn from the largest of these are held out.
+    """
+    rng = np.random.default_rng(seed)
+    given = task.rows.weights
+    there = np.arange(len(task.rows.X)) if given is None else np.flatnonzero(given > 0)
+    number = min(_SINGLE, len(there) // 10)
+    single = rng.choice(there, size=number, replace=False)
+    X = np.asarray(task.rows.X, dtype=np.float64)
+    if lengths is None or len(lengths) != X.shape[1] or X.shape[1] > MAX_DIMS:
+        return HeldOut(single, np.full(number, 1 / number))
+    scaled = X[there] / lengths
+    tree = KDTree(scaled)
+    ends = scaled[rng.integers(len(there), size=(2, _PROBES))]
+    between = rng.random((_PROBES, 1))
+    points = between * ends[0] + (1 - between) * ends[1]
+    gaps = np.asarray(tree.query(points)[0])
+    some = scaled[rng.integers(len(there), size=_PROBES)]
+    usual = np.quantile(np.asarray(tree.query(some, 2)[0])[:, 1], 0.99)
+    wide = gaps > _WIDE * usual
+    share = float(np.mean(wide))
+    if share < _FEW_GAPS:
+        return HeldOut(single, np.full(number, 1 / number))
+    centres = rng.choice(len(there), size=_HOLES, replace=False)
+    radii = rng.choice(gaps[wide], size=_HOLES)
+    most = _MOST_IN_HOLES * len(there) / _HOLES
+    in_holes, inner = [], []
+    for centre, radius in zip(centres, radii, strict=True):
+        found = np.asarray(tree.query_ball_point(scaled[centre], radius), dtype=np.int64)
+        if len(found) > most:
+            found = np.asarray(tree.query(scaled[centre], int(max(most, 2)))[1]).reshape(-1)
+        in_holes.append(there[found])
+        inner.append(there[rng.choice(found, size=min(_SCORED_IN_HOLE, len(found)), replace=False)])
+    holes = np.unique(np.concatenate(in_holes))
+    judged = np.unique(np.concatenate(inner))
+    single = np.setdiff1d(single, holes)
+    rest = np.setdiff1d(holes, judged)
+    rows = np.concatenate([single, judged, rest])
+    numbers = (len(single), len(judged), len(rest))
+    weights = np.repeat([(1 - share) / len(single), share / len(judged), 0.0], numbers)
+    return HeldOut(rows, weights, share)
+
+
+def score(task: Task, outcome: Outcome, held_out: HeldOut) -> float:
+    """Return the mean log predictive density of held-out rows, the hyperparameters being known."""
+    seen = task.without(held_out.rows)
+    if outcome.engine == "neighbours":
+        again = fit_neighbours(seen, outcome.model, known=outcome)
+    else:
+        again = fit_sums(seen, outcome.model, known=outcome)
+    judged = held_out.weights > 0
+    rows, units = task.rows.part(held_out.rows[judged]).on(outcome.model.columns), outcome.units
+    prediction = again.posterior.predict(np.asarray(rows.X, dtype=np.float64))
+    mean = units.offset + prediction.mean * units.scale
+    variance = np.maximum(prediction.variance, 0.0)[:, None] + outcome.fit.noise_variance
+    variance = variance * units.scale**2
+    density = -0.5 * (np.log(2 * np.pi * variance) + (rows.y - mean) ** 2 / variance)
+    return float(held_out.weights[judged] @ density.mean(axis=1))
