@@ -83,10 +83,10 @@ def test_polishing_ends_at_the_posterior_mean_of_all_modes() -> None:
     start = unwhiten(chol, whiten(chol, moments.projection)) / 0.01
     modes = KnownModes(features, kernel, statistics, np.array([200]))
     found = polish(modes, start, chol, 0.01, 1e-9)
-    Phi = found.modes.evaluate(kernel, X)
+    Phi = found.result.modes.evaluate(kernel, X)
     B = np.eye(Phi.shape[1]) + Phi.T @ Phi / 0.01
     exact = np.linalg.solve(B, Phi.T @ y / 0.01)
-    np.testing.assert_allclose(found.mean, exact, atol=1e-8)
+    np.testing.assert_allclose(found.result.mean, exact, atol=1e-8)
     np.testing.assert_allclose(found.misfit, np.sum((y - Phi @ exact) ** 2), rtol=1e-6)
     assert np.linalg.norm(found.residual) < 1e-8
 

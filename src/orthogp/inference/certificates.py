@@ -213,21 +213,25 @@ def _real(sums: NDArray[np.complex128], slopes: NDArray[np.float64]) -> NDArray[
 
 
 class PolishedMean(NamedTuple):
-    """The posterior mean over many modes.
+    """A posterior mean over more modes than there are features: whitened coefficients, (m, p)."""
+
+    modes: Lattice
+    mean: NDArray[np.float64]
+
+
+class Polished(NamedTuple):
+    """Where polishing ended.
 
     Attributes
     ----------
-    modes : Lattice
-    mean : (m, p)
-        Whitened coefficients.
+    result : PolishedMean
     residual : (m, p)
         r.
     misfit : (p,)
         ‖y − m̃‖²_W.
     """
 
-    modes: Lattice
-    mean: NDArray[np.float64]
+    result: PolishedMean
     residual: NDArray[np.float64]
     misfit: NDArray[np.float64]
 
@@ -238,7 +242,7 @@ def polish(
     chol: NDArray[np.float64],
     noise_variance: float,
     tolerance: float,
-) -> PolishedMean:
+) -> Polished:
     """Return the posterior mean over known modes, by conjugate gradients from that of the features.
 
     The preconditioner is the features' factor, and the diagonal of A for all other modes.
@@ -289,7 +293,8 @@ def polish(
     r = right - best - image / noise_variance
     yy = modes.statistics.yy
     misfit = yy - 2 * np.sum(modes.projection * best, axis=0) + np.sum(best * image, axis=0)
-    return PolishedMean(modes.wide, best, r, np.maximum(misfit, 0.0) + 4 * _ROUNDING * yy)
+    misfit = np.maximum(misfit, 0.0) + 4 * _ROUNDING * yy
+    return Polished(PolishedMean(modes.wide, best), r, misfit)
 
 
 def largest_density(statistics: FourierStatistics, block: NDArray[np.int64]) -> float:
@@ -359,8 +364,8 @@ class Verdict(NamedTuple):
     ----------
     polished : PolishedMean
     guarantee : Guarantee
-    upper : float
-        Twice a bound on −½ yᵀ(K + σ²I)⁻¹y, summed over the targets: the evidence's data fit.
+    data_fit : float
+        An upper bound on −½ yᵀ(K + σ²I)⁻¹y, summed over the targets, for the lattice's prior.
     slack : float
         What δ can add to, or take from, bounds on the evidence.
     """
@@ -395,27 +400,23 @@ def judge(
     mean, chol = solution
     variance, count = prior_variance(kernel), statistics.count
     modes, beyond = _enough_modes(features, kernel, statistics, noise_variance, tolerance)
-    polished = polish(modes, mean, chol, noise_variance, tolerance / 4)
-    tail = beyond * polished.misfit / noise_variance**2
+    result, r, left = polish(modes, mean, chol, noise_variance, tolerance / 4)
+    z = result.mean
+    tail = beyond * left / noise_variance**2
     rounding = 2 * _ROUNDING * np.sqrt(variance * count * statistics.yy) / noise_variance
-    residual = np.sqrt(np.sum(polished.residual**2, axis=0) + tail) + rounding
-    size = np.sum(polished.mean**2, axis=0)
+    residual = np.sqrt(np.sum(r**2, axis=0) + tail) + rounding
     deviation = variance * (wrap_error + _ROUNDING + len(chol) * np.finfo(float).eps)
     # ‖y − m‖² + σ²‖z‖² is least at the exact posterior mean.
-    misfit = polished.misfit + noise_variance * size
+    misfit = left + noise_variance * np.sum(z**2, axis=0)
     guarantee = Guarantee(norm_unseen(modes) + beyond, deviation, count, residual, misfit)
     # vᵀK_H v = ‖r + z̃‖², since r = ΦᵀWv − z̃.
-    explained = np.sum(modes.projection * polished.mean, axis=0)
-    square = polished.misfit / noise_variance**2
-    seen = np.sum((polished.residual + polished.mean) ** 2, axis=0)
-    quadratic = 2 * (statistics.yy - explained) / noise_variance - seen
-    quadratic -= (noise_variance + beyond) * square
+    quadratic = 2 * (statistics.yy - np.sum(modes.projection * z, axis=0)) / noise_variance
+    quadratic -= np.sum((r + z) ** 2, axis=0)
+    quadratic -= (noise_variance + beyond) * left / noise_variance**2
     kappa = count * deviation / noise_variance
-    slack = kappa * np.sqrt(statistics.rows) + deviation * count * (1 + kappa) ** 2 * (
-        misfit / noise_variance**2
-    )
-    slack += 4 * _ROUNDING * statistics.yy / noise_variance
-    return Verdict(polished, guarantee, -float(quadratic.sum()) / 2, float(slack.sum()) / 2)
+    slack = kappa * np.sqrt(statistics.rows) + 4 * _ROUNDING * statistics.yy / noise_variance
+    slack += deviation * count * (1 + kappa) ** 2 * misfit / noise_variance**2
+    return Verdict(result, guarantee, -float(quadratic.sum()) / 2, float(slack.sum()) / 2)
 
 
 def _enough_modes(
