@@ -43,6 +43,7 @@ from orthogp.inference.bounds import unwhiten, whiten
 from orthogp.inference.fourier_series import SeriesBox, SeriesGrid
 from orthogp.inference.residual import residual_norm
 from orthogp.kernels import RBF, Kernel, Matern, Matern12, Matern32, Matern52, RationalQuadratic
+from orthogp.rows import Domain
 from orthogp.statistics import FourierStatistics
 from orthogp.statistics.nufft import TOLERANCE
 
@@ -50,6 +51,8 @@ from orthogp.statistics.nufft import TOLERANCE
 _BLOCKS = {1: 2**14, 2: 128, 3: 16}
 # The number of grid points, for each frequency of the smoothed density, at which it is evaluated.
 _OVERSAMPLING = 4
+# The largest number of points along a column at which errors are looked at, by number of columns.
+_MOST_POINTS = {1: 2**15, 2: 192, 3: 32}
 # The largest number of conjugate-gradient steps that polish a mean.
 _MOST_STEPS = 40
 # Kernels whose spectral density decreases along every axis.
@@ -114,9 +117,34 @@ class Guarantee(NamedTuple):
         errors = ratio[:, None] * self.residual + shift + kappa * np.sqrt(noise_variance) * v
         return np.where(np.isnan(errors), np.inf, errors)
 
+    def relative_errors(
+        self, variance: NDArray[np.float64], residual: NDArray | float, noise_variance: float
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return the largest errors of means in exact sd, (n, p), and relative ones of variances, (n,).
+
+        The arguments are those of `variances`.
+        """
+        lower, upper = self.variances(variance, residual, noise_variance)
+        with np.errstate(divide="ignore"):
+            errors = np.maximum(variance / lower - 1, 1 - variance / upper)
+        return self.mean_errors(lower, upper, noise_variance), errors
+
     def _change(self, variance: NDArray[np.float64], noise_variance: float) -> NDArray:
         w = np.sqrt(self.count * variance / noise_variance)
         return self.deviation * (2 * w + w**2)
+
+
+def points_over(features: Lattice, box: Domain) -> NDArray[np.float64]:
+    """Return a grid over a box that resolves the variance of lattice features, (n, d)."""
+    reach, period = np.abs(features.indices).max(axis=0), features.lattice.period
+    # A variance has twice the frequencies of its features; four points for a half-wave of it.
+    wanted = np.ceil(16 * (reach + 1) * box.width / period).astype(int)
+    numbers = np.clip(wanted, 9, _MOST_POINTS[len(period)])
+    axes = [
+        np.linspace(lower, upper, n)
+        for lower, upper, n in zip(box.lower, box.upper, numbers, strict=True)
+    ]
+    return np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, len(axes))
 
 
 class KnownModes:
