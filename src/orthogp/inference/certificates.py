@@ -120,7 +120,7 @@ class Guarantee(NamedTuple):
     def relative_errors(
         self, variance: NDArray[np.float64], residual: NDArray | float, noise_variance: float
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return the largest errors of means in exact sd, (n, p), and relative ones of variances, (n,).
+        """Return the largest errors of means, in exact sd, and of variances, relative to the exact.
 
         The arguments are those of `variances`.
         """
