@@ -29,7 +29,7 @@ from orthogp.features import (
 )
 from orthogp.features.inducing import covariance_matrix
 from orthogp.kernels import RBF, Kernel, Matern32
-from orthogp.learning.wrapping import required_period
+from orthogp.learning.limits import required_period
 from orthogp.precision import in_double
 
 Array = NDArray[np.float64]

@@ -27,16 +27,14 @@ from orthogp.exact.fitting import ExactFitter
 from orthogp.exact.merged_rows import merge_rows
 from orthogp.features import Features, InducingPoints, resolve_features, takes_any_columns
 from orthogp.fields.lattice_learning import LatticeLearner, RowSums
-from orthogp.inference.definite import within_precision
 from orthogp.inference.predictive import PredictivePosterior
-from orthogp.inference.threads import BlasThreads, one_thread
+from orthogp.inference.threads import BlasThreads, one_thread, within_precision
 from orthogp.kernels.sphere import is_on_sphere
 from orthogp.kernels.terms import ADDITIVE_PREFIX, is_additive, split_terms
 from orthogp.learning.dense import Fitter
-from orthogp.learning.family_from_sums import SumFamilyFitter
-from orthogp.learning.kept_rows import KeptRows
+from orthogp.learning.families import SumFamilyFitter
 from orthogp.learning.problem import Fit, FitSettings, Start
-from orthogp.learning.sketches import Sketch
+from orthogp.learning.sketches import KeptRows, Sketch
 from orthogp.model_choice import Model, begin_sketch, called, choose_model, starting_values
 from orthogp.neighbours.fitting import NeighbourFitter
 from orthogp.neighbours.near_starts import starts_near_rows

@@ -22,11 +22,11 @@ from orthogp.kernels.terms import (
     resolve_additive,
     split_terms,
 )
+from orthogp.learning.layout import Setup
 from orthogp.learning.problem import Start
-from orthogp.learning.sketches import AdditiveSketch, Sketch
+from orthogp.learning.sketches import Sketch
 from orthogp.learning.starts import additive_starts, starts_for_kernel, starts_for_name
 from orthogp.rows import Rows, Units
-from orthogp.statistics import AdditiveStatistics
 from orthogp.statistics.lattice import MAX_DIMS
 from orthogp.statistics.nufft import available_threads
 from orthogp.validation import check_columns, check_domain, refuse_sphere
@@ -155,33 +155,21 @@ def begin_sketch(
     seen, choice = model.see(rows), model.inner
     domain = check_domain(estimator.domain, len(model.columns))
     domain = extent if domain is None else domain.with_box(extent)
-    threads = available_threads(estimator.n_jobs)
     mean = "constant" if estimator.mean == "auto" else estimator.mean
-    if not model.additive:
-        return Sketch.begin(
-            seen,
-            mean=mean,
-            domain=domain,
-            kernel=None if choice.from_name else choice.kernel,
-            learn=estimator.learn,
-            wrap_tolerance=estimator.wrap_tolerance,
-            num_threads=threads,
-            total_rows=total_rows,
-        )
     number = estimator.num_features
-    return AdditiveSketch.begin_additive(
-        seen,
-        split_terms(choice.kernel, len(model.columns)),
+    setup = Setup(
         mean=mean,
         domain=domain,
-        known=not choice.from_name,
+        kernel=None if choice.from_name else choice.kernel,
+        terms=split_terms(choice.kernel, len(model.columns)) if model.additive else (),
         learn=estimator.learn,
         repeats=estimator.weights == "repeats",
         wrap_tolerance=estimator.wrap_tolerance,
         most_features=estimator.max_features if number == "auto" else int(number),
-        num_threads=threads,
-        total_rows=total_rows,
+        num_threads=available_threads(estimator.n_jobs),
+        total_rows=total_rows or 0,
     )
+    return Sketch.begin(seen, setup)
 
 
 def called(estimator: Any, columns: NDArray[np.int64]) -> tuple[int, ...] | tuple[str, ...]:
@@ -244,7 +232,7 @@ def starting_values(
     if rows is not None and choice.from_name:
         y = (rows.y - units.offset) / units.scale
         starts = starts_for_rows(choice.kernel, rows.X, y, noise)
-    elif isinstance(statistics, AdditiveStatistics) and (estimator.learn or choice.from_name):
+    elif not sketch.joint and statistics is not None and (estimator.learn or choice.from_name):
         scaled = choice.kernel if choice.from_name else choice.kernel.scaled(1 / unit)
         # The more parameters, the less can a user's guess be relied on.
         starts = additive_starts(scaled, statistics, sketch.width, noise)

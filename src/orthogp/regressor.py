@@ -23,9 +23,8 @@ from orthogp.forgetting import check_forgotten
 from orthogp.inference import Domain, Functions, Gaussian
 from orthogp.kernels import Kernel
 from orthogp.kernels.sphere import Embedding
-from orthogp.learning.kept_rows import KeptRows
 from orthogp.learning.problem import MAX_FEATURES, Start
-from orthogp.learning.sketches import Sketch
+from orthogp.learning.sketches import KeptRows, Sketch
 from orthogp.model_choice import check_categories, check_latitudes, choose_model
 from orthogp.persistence import PersistenceMixin
 from orthogp.report.components import Component, parts_of

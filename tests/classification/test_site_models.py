@@ -12,6 +12,7 @@ from orthogp.inference.parameters import pack
 from orthogp.inference.threads import BlasThreads
 from orthogp.kernels import RBF, Categorical, Cyclic, Matern32
 from orthogp.kernels.terms import join_terms, split_terms
+from orthogp.rows import Rows
 from orthogp.statistics import AdditiveStatistics, ComponentLattice, FrequencyLattice
 from tests import oracles
 
@@ -50,10 +51,10 @@ def make_labels(num_rows=50, *, weights=False, seed=0) -> LabelledRows:
 
 
 def make_model(rows, num_features=61, mean="constant", factors=(1, 1, 1, 1)) -> SiteModel:
-    sums = AdditiveStatistics.from_data(COMPONENTS, rows.X, rows.labels, rows.weights)
-    thin = sums.decimate(factors)
+    sums = AdditiveStatistics.from_data(COMPONENTS, Rows(rows.X, rows.labels, rows.weights))
+    thin = sums.thinned(factors)
     features = AdditiveLattice.select(KERNEL, thin.components, num_features, MEANS[mean])
-    return SiteModel(features, sums, tuple(term.periods for term in TERMS))
+    return SiteModel(features, sums)
 
 
 class Dense:
@@ -155,9 +156,9 @@ def test_one_component_on_all_columns_is_the_joint_model(mean):
     prior = MeanPrior(4.0, slopes, np.full(2, 0.5), np.full(2, 0.5))
     lattice = FrequencyLattice(2 * np.pi / np.array([4.0, 5.0]), [9, 9], 0.5)
     own = ComponentLattice((0, 1), lattice, lattice.half_indices())
-    sums = AdditiveStatistics.from_data([own], X, labels)
+    sums = AdditiveStatistics.from_data([own], Rows(X, labels))
     term = join_terms(split_terms(kernel, 2))
-    additive = SiteModel(AdditiveLattice.select(term, [own], 41, prior), sums, ((None, None),))
+    additive = SiteModel(AdditiveLattice.select(term, [own], 41, prior), sums)
     joint = SiteModel(Lattice.select(kernel, lattice, 41, prior))
     sites = LogisticSites.flat(rows)
     first = SiteAscent(additive, term, sites).ascend(term)

@@ -6,9 +6,9 @@ import pytest
 from orthogp import GPRegressor
 from orthogp.errors import FeatureError, KernelError
 from orthogp.features import InducingPoints, MeanPrior, RandomFourier, TwoBlock
+from orthogp.inference.moments import RowSource
 from orthogp.inference.objective import FamilyObjective
 from orthogp.inference.parameters import learned_slots
-from orthogp.inference.sources import RowSource
 from orthogp.kernels import RBF, Categorical, Kernel, Matern, Matern32, Matern52, RationalQuadratic
 from orthogp.learning.problem import Start
 from tests import oracles

@@ -10,8 +10,7 @@ import pytest
 from orthogp.features import MeanPrior
 from orthogp.fields.fitting import IterativeFitter
 from orthogp.kernels import Matern12
-from orthogp.learning.problem import FitSettings, Start
-from orthogp.learning.progress import Progress
+from orthogp.learning.problem import FitSettings, Progress, Start
 from orthogp.rows import Domain
 from orthogp.statistics import FourierStatistics
 

@@ -9,8 +9,7 @@ from orthogp.fields.lattice_choice import choose_lattice
 from orthogp.fields.modes import ModeGrid, grid_masses
 from orthogp.inference.parameters import learned_slots, pack, unpack
 from orthogp.kernels import RBF, Matern12, Matern32, Rotated
-from orthogp.learning.limits import parameter_limits, within_limits
-from orthogp.learning.wrapping import required_period, wrap_error
+from orthogp.learning.limits import parameter_limits, required_period, within_limits, wrap_error
 from orthogp.rows import Domain
 from orthogp.statistics import FrequencyLattice
 

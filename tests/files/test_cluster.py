@@ -19,6 +19,7 @@ from distributed import Client, LocalCluster
 
 from orthogp import FourierStatistics, FrequencyLattice, InputError
 from orthogp.files.cluster import FAN_IN, Cluster, default_lattice
+from orthogp.learning.layout import Setup
 from orthogp.learning.sketches import Sketch
 from orthogp.rows import Domain, Rows
 from tests.oracles import Array
@@ -99,16 +100,7 @@ def test_columns_of_a_frame_go_by_name() -> None:
 @pytest.mark.parametrize("num_rows", [500, 19_999, 20_000])
 def test_the_lattice_is_the_one_a_model_chooses(num_dims: int, num_rows: int) -> None:
     X, y, _ = rows_of(500, num_dims)
-    sketch = Sketch.begin(
-        Rows(X, y[:, None], None),
-        mean="constant",
-        domain=None,
-        kernel=None,
-        learn=True,
-        wrap_tolerance=1e-6,
-        num_threads=1,
-        total_rows=num_rows,
-    )
+    sketch = Sketch.begin(Rows(X, y[:, None], None), Setup(total_rows=num_rows))
     assert default_lattice((Domain.around(X), num_rows)) == sketch.statistics.lattice
 
 

@@ -1,6 +1,7 @@
 """Additive models against the same written out with dense matrices."""
 
 import warnings
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,12 +13,14 @@ from orthogp.features import AdditiveLattice, MeanPrior
 from orthogp.features.series import lattice_masses
 from orthogp.inference import Domain, moments_from_rows, moments_from_statistics
 from orthogp.inference.bounds import factorise, titsias_bound
-from orthogp.inference.component_posterior import AdditivePosterior, ComponentSums, VarianceSeries
+from orthogp.inference.component_posterior import VarianceSeries, lattice_posterior
 from orthogp.inference.objective import LatticeObjective
 from orthogp.inference.parameters import pack
+from orthogp.inference.posterior import ComponentSums
 from orthogp.inference.residual import sharp_upper_bound
 from orthogp.kernels import RBF, Categorical, Cyclic, Matern32
 from orthogp.kernels.terms import component_kernels, join_terms, split_terms
+from orthogp.rows import Rows
 from orthogp.statistics import AdditiveStatistics, ComponentLattice, FrequencyLattice
 from tests import oracles
 
@@ -64,7 +67,7 @@ def bell(lag, lengthscale, period):
 
 def statistics_of(X, y, weights, mean):
     covariates = mean.covariates if mean.slope_variance else None
-    return AdditiveStatistics.from_data(COMPONENTS, X, y, weights, covariates=covariates)
+    return AdditiveStatistics.from_data(COMPONENTS, Rows(X, y, weights), covariates=covariates)
 
 
 class Problem:
@@ -79,14 +82,12 @@ class Problem:
             self.features, KERNEL, self.statistics, repeats=False
         )
         self.domain = Domain(np.full(5, -0.5), np.array([1.5, 1.5, 3.5, 1.5, 1.5]))
-        self.posterior = AdditivePosterior(
+        self.posterior: Any = lattice_posterior(
             self.features,
-            KERNEL,
-            NOISE,
+            (KERNEL, NOISE),
             self.moments,
             self.domain,
             None,
-            tuple(term.periods for term in split_terms(KERNEL, 5)),
             tuple(map(ComponentSums.of, self.statistics.parts)),
         )
 
@@ -244,7 +245,9 @@ def test_gradients_are_those_of_finite_differences(truncated):
         for term, lattice in zip(terms, lattices, strict=True)
     ]
     assert len(components) == 6
-    sums = AdditiveStatistics.from_data(components, truncated.X, truncated.y, truncated.weights)
+    sums = AdditiveStatistics.from_data(
+        components, Rows(truncated.X, truncated.y, truncated.weights)
+    )
     features = AdditiveLattice.select(kernel, components, 61, MeanPrior(4.0))
     objective = LatticeObjective(features, kernel, sums, repeats=False)
     start = np.append(pack(kernel, objective.slots), np.log(0.3))
@@ -260,7 +263,7 @@ def test_gradients_are_those_of_finite_differences(truncated):
 def test_expected_curvature_is_the_fisher_information(truncated):
     """½ tr(Σ⁻¹ ∂Σ Σ⁻¹ ∂Σ') with the derivatives of Σ = Q + σ²I by differences."""
     own = truncated
-    sums = AdditiveStatistics.from_data(COMPONENTS, own.X, own.y)
+    sums = AdditiveStatistics.from_data(COMPONENTS, Rows(own.X, own.y))
     objective = LatticeObjective(own.features, KERNEL, sums)
     vector = np.append(pack(KERNEL, objective.slots), np.log(NOISE))
 

@@ -28,7 +28,7 @@ from orthogp.inference.residual import (
 )
 from orthogp.kernels import RBF, Kernel, Matern32
 from orthogp.learning.layout import Layout
-from orthogp.learning.wrapping import wrap_error
+from orthogp.learning.limits import wrap_error
 from orthogp.statistics import ComponentLattice
 from tests import oracles
 from tests.oracles import Array

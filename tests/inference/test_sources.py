@@ -7,9 +7,9 @@ import pytest
 
 from orthogp.features import MeanPrior, PointFeatures
 from orthogp.inference import Moments, moments_from_rows
+from orthogp.inference.moments import EvaluatedSource, RowSource, SeriesSource
 from orthogp.inference.objective import FamilyObjective
 from orthogp.inference.parameters import learned_slots, pack
-from orthogp.inference.sources import EvaluatedSource, RowSource, SeriesSource
 from orthogp.kernels import RBF, Kernel, Matern32
 from orthogp.learning.problem import Start
 from tests import oracles
@@ -85,7 +85,7 @@ def test_moments_from_statistics_are_those_from_rows(num_dims, family, entry) ->
 def test_point_features_have_the_same_moments_by_blocks(
     mean: str | None, repeats: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("orthogp.inference.sources._BLOCK_ROWS", 16)
+    monkeypatch.setattr("orthogp.inference.moments._BLOCK_ROWS", 16)
     rows = make_rows(2, 41, 2, 1, "whole")
     kernel, prior = RBF(1.3, [0.5, 0.5]), mean_prior(mean, 2)
     features = Bumps(np.array([[0.1, 0.2], [-0.4, 0.5]]))
@@ -145,7 +145,7 @@ def test_gradient_of_series_is_that_of_differences(num_dims, family, entry) -> N
 def test_gradient_of_point_features_is_that_of_differences_in_their_places_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("orthogp.inference.sources._BLOCK_ROWS", 16)
+    monkeypatch.setattr("orthogp.inference.moments._BLOCK_ROWS", 16)
     rows = make_rows(2, 41, 2, 2, "real")
     kernel, prior = RBF(1.3, [0.5, 0.5]), mean_prior("linear", 2)
     features = Bumps(np.array([[0.1, 0.2], [-0.4, 0.5]]))

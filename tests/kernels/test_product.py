@@ -21,8 +21,8 @@ from orthogp.kernels import (
     SpectralMixture,
     components,
 )
+from orthogp.learning.limits import lengthscale_limits, wrap_error
 from orthogp.learning.starts import starts_for_kernel
-from orthogp.learning.wrapping import lengthscale_limits, wrap_error
 from orthogp.statistics import FrequencyLattice
 from tests import oracles
 from tests.problems import covariances, prior_variance, wrapped_covariances

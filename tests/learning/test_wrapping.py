@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from orthogp.features.series import lattice_masses
 from orthogp.inference.parameters import learned_slots, stretched
 from orthogp.kernels import RBF, Kernel, Matern12, Matern32, On, RationalQuadratic, Rotated, Sum
-from orthogp.learning.wrapping import (
+from orthogp.learning.limits import (
     choose_decimation,
     lengthscale_limits,
     required_period,

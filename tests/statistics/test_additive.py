@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from orthogp import InputError, LatticeMismatchError
+from orthogp.rows import Rows
 from orthogp.statistics import AdditiveStatistics, ComponentLattice, FrequencyLattice
-from orthogp.statistics import sums as pairs
+from orthogp.statistics import nufft as pairs
 
 SHIFT = [1.0, -2.0]
 
@@ -46,7 +47,7 @@ def columns_of(components, X):
 
 def sums_of(components, X, y, weights, **options):
     return AdditiveStatistics.from_data(
-        components, X, y, weights, target_shift=SHIFT, covariates=covariates, **options
+        components, Rows(X, y, weights), target_shift=SHIFT, covariates=covariates, **options
     )
 
 
@@ -98,7 +99,7 @@ def test_statistics_of_other_components_do_not_combine(problem):
 
 def test_decimated_sums_are_those_on_a_shorter_period(problem):
     components, X, y, weights = problem
-    thin = sums_of(components, X, y, weights).decimate([2, 1, (1, 2), 1, 1])
+    thin = sums_of(components, X, y, weights).thinned([2, 1, (1, 2), 1, 1])
     real = thin.real_sums([own.indices for own in thin.components])
     columns = columns_of(thin.components, X)
     assert len(thin.components[0].indices) == 5
@@ -141,4 +142,4 @@ def test_indices_that_are_not_kept_are_named(problem):
 def test_no_component_is_an_error(problem):
     _, X, y, _ = problem
     with pytest.raises(InputError, match="at least one component"):
-        AdditiveStatistics.from_data([], X, y)
+        AdditiveStatistics.from_data([], Rows(X, y))

@@ -9,7 +9,8 @@ import pytest
 from orthogp import GPClassifier, GPRegressor, StochasticGPRegressor, TrainingSettings
 from orthogp.features import InducingPoints, Trig, TwoBlock
 from orthogp.kernels import RBF, Cyclic, Matern12, Matern32
-from orthogp.learning import sketches as sketch
+from orthogp.learning import layout
+from orthogp.learning.layout import Setup
 from orthogp.learning.sketches import Sketch
 from orthogp.rows import Rows
 from orthogp.statistics import lattice
@@ -36,8 +37,8 @@ def small_lattices() -> Iterator[None]:
     """Sums on lattices of few frequencies, where a fit would otherwise take thousands."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(lattice, "_SMALL_EXTENTS", {1: 256, 2: 10, 3: 4})
-        patch.setattr(sketch, "_TERM_EXTENTS", {1: 64, 2: 8, 3: 4})
-        patch.setattr(sketch, "_FEWEST_KEPT", 60)
+        patch.setattr(layout, "_TERM_EXTENTS", {1: 64, 2: 8, 3: 4})
+        patch.setattr(layout, "_FEWEST_KEPT", 60)
         yield
 
 
@@ -134,12 +135,4 @@ def batch_classifier() -> GPClassifier:
 def joint_sketch() -> Sketch:
     X, y = rows(2)
     with small_lattices():
-        return Sketch.begin(
-            Rows(X, y[:, None], None),
-            mean="linear",
-            domain=None,
-            kernel=None,
-            learn=True,
-            wrap_tolerance=1e-4,
-            num_threads=1,
-        )
+        return Sketch.begin(Rows(X, y[:, None], None), Setup(mean="linear"))

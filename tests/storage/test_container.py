@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from orthogp import FileError, FourierStatistics, FrequencyLattice, GPRegressor
+from orthogp.rows import Rows
 from orthogp.statistics import AdditiveStatistics, ComponentLattice
 from orthogp.storage import load_model, load_sketch, read_header, save_sketch
 from orthogp.storage.container import VERSION, read_file, write_file
@@ -74,7 +75,7 @@ def test_additive_statistics_come_back_bit_for_bit(tmp_path):
         ComponentLattice((1, 2), two, two.half_indices()[:6]),
         ComponentLattice((2,), one, one.half_indices()),
     ]
-    saved = AdditiveStatistics.from_data(components, X, y)
+    saved = AdditiveStatistics.from_data(components, Rows(X, y))
     saved.save(tmp_path / "s.orthogp")
     loaded = AdditiveStatistics.load(tmp_path / "s.orthogp")
     assert loaded.components == saved.components

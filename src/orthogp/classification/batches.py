@@ -11,7 +11,7 @@ from orthogp.classification.sites import LabelledRows
 from orthogp.errors import InputError
 from orthogp.features import resolve_features
 from orthogp.features.spectral import SpectralFeatures
-from orthogp.inference.family_posterior import FamilyPosterior
+from orthogp.inference.predictive import FamilyPosterior
 from orthogp.kernels import Kernel
 from orthogp.learning.problem import FitSettings
 from orthogp.rows import Domain

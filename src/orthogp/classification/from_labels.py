@@ -10,9 +10,8 @@ from orthogp.classification.fitting import LogisticFit, LogisticFitter
 from orthogp.classification.layouts import LabelLayout
 from orthogp.classification.sites import LabelledRows, Sites
 from orthogp.features.base import prior_variance
-from orthogp.inference.definite import within_precision
 from orthogp.inference.parameters import stretched
-from orthogp.inference.threads import BlasThreads
+from orthogp.inference.threads import BlasThreads, within_precision
 from orthogp.kernels import Kernel
 from orthogp.kernels.convert import KernelChoice
 from orthogp.learning.dense import Fitter

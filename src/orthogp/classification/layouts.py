@@ -53,7 +53,7 @@ class LabelLayout:
     def select(self, kernel: Kernel, components: Components, size: int) -> SiteModel:
         """Return the model with `size` features, those of the largest prior variances."""
         features = self.layout.select(kernel, components, size, self.mean)
-        return SiteModel(features, self.sums, self.layout.own_periods)
+        return SiteModel(features, self.sums)
 
     def sufficient(self, kernel: Kernel, components: Components, allowed: float) -> int:
         """Return how many features leave out no more than the allowed variance."""

@@ -11,21 +11,18 @@ import numpy as np
 from orthogp.classification.sites import Sites
 from orthogp.features import AdditiveLattice, Lattice
 from orthogp.features.lattice import LatticeFeatures
-from orthogp.inference.bounds import factorise, unwhiten, whiten
 from orthogp.inference.component_posterior import (
     AdditivePosterior,
-    ComponentSums,
     latent_shares,
     lattice_posterior,
 )
-from orthogp.inference.moments import Moments
+from orthogp.inference.moments import Moments, real_sums
 from orthogp.inference.objective import LatticeObjective
-from orthogp.inference.posterior import Posterior, Solution
+from orthogp.inference.posterior import ComponentSums, Posterior, Solution
 from orthogp.inference.threads import BlasThreads
 from orthogp.kernels import Kernel
-from orthogp.learning.layout import OwnPeriods
 from orthogp.rows import Domain
-from orthogp.statistics import AdditiveStatistics, FrequencyLattice, Statistics
+from orthogp.statistics import FrequencyLattice, Statistics
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,13 +39,10 @@ class SiteModel:
         Of the rows, each counted as often as its weight says, on lattices of which the features'
         are decimations: several components are centred over the
         rows, not over sites.
-    own_periods : tuple of tuples, optional
-        The period that each of several components has along each of its columns, if any.
     """
 
     features: LatticeFeatures
     sums: Statistics | None = None
-    own_periods: OwnPeriods | None = None
 
     @property
     def period(self) -> Any:
@@ -77,9 +71,7 @@ class SiteModel:
         """Return the posterior of that regression, as if it held wherever the rows are."""
         num_dims = 1 + max(max(own) for own in self.features.columns)
         domain = Domain(*(np.full(num_dims, edge) for edge in (-np.inf, np.inf)))
-        return lattice_posterior(
-            self._narrow, (kernel, 1.0), moments, domain, num_threads, self.own_periods
-        )
+        return lattice_posterior(self._narrow, (kernel, 1.0), moments, domain, num_threads)
 
     def posterior(
         self, kernel: Kernel, moments: Moments, domain: Domain, num_threads: int | None
@@ -88,29 +80,20 @@ class SiteModel:
         features = self.features
         if isinstance(features, Lattice):
             return Posterior(features, kernel, 1.0, moments, domain, num_threads)
-        assert isinstance(features, AdditiveLattice)
-        assert isinstance(self.sums, AdditiveStatistics)
-        chol = factorise(moments.gram, 1.0)
-        mean = unwhiten(chol, whiten(chol, moments.projection))
+        assert self.sums is not None
+        solution = Solution.of(moments, 1.0)
         steps = [
             np.rint(part.lattice.spacing / own.lattice.spacing).astype(np.int64)
             for part, own in zip(features.parts, self.sums.components, strict=True)
         ]
-        thin = self.sums.decimate(steps)
+        thin = self.sums.thinned(steps)
         amplitudes = np.sqrt(features.squared_amplitudes(features.masses(kernel)))
-        z = amplitudes[:, None] * mean
-        shares = latent_shares(features, z, thin.real_sums(features.indices))
-        return AdditivePosterior(
-            features,
-            kernel,
-            1.0,
-            Solution(mean, chol),
-            domain,
-            num_threads,
-            self.own_periods,
-            tuple(map(ComponentSums.of, thin.parts)),
-            shares,
-        )
+        z = amplitudes[:, None] * solution.mean
+        shares = latent_shares(features, z, real_sums(features, thin))
+        sums = tuple(map(ComponentSums.of, thin.parts))
+        solution = solution._replace(sums=sums, shares=shares)
+        own: Any = features
+        return AdditivePosterior(own, kernel, 1.0, solution, domain, num_threads)
 
 
 def _narrowed(features: Lattice) -> Lattice:

@@ -50,6 +50,7 @@ from orthogp.classification.logistic import expected_log_logistic
 from orthogp.features import Lattice
 from orthogp.features.lattice import LatticeFeatures
 from orthogp.inference.bounds import Bound
+from orthogp.rows import Rows
 from orthogp.statistics import (
     AdditiveStatistics,
     ComponentLattice,
@@ -147,8 +148,7 @@ class Sites(ABC):
                 ComponentLattice(columns, part.lattice, part.indices)
                 for columns, part in zip(features.columns, features.parts, strict=True)
             ],
-            self.rows.X,
-            *self._regression,
+            Rows(self.rows.X, *self._regression),
             covariates=covariates,
             num_threads=num_threads,
         )

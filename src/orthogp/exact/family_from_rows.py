@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from orthogp.errors import PrecisionError
 from orthogp.exact.search import ExactSearch
 from orthogp.features import Features
+from orthogp.inference.moments import Source
 from orthogp.inference.objective import FamilyObjective
-from orthogp.inference.sources import Source
 from orthogp.inference.threads import one_thread
 from orthogp.kernels import Kernel
 from orthogp.learning.climbing import Summit

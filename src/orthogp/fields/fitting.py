@@ -22,11 +22,9 @@ from orthogp.fields.scoring import Scored, begin, score
 from orthogp.fields.system import LatticeSystem
 from orthogp.fields.variance import Draws, VarianceField, ample_precision, draw_modes
 from orthogp.inference.bounds import Bound, Certificate
-from orthogp.learning.limits import names_at_limit, parameter_limits, within_limits
-from orthogp.learning.problem import Fit, FitSettings, Start
-from orthogp.learning.progress import Progress
+from orthogp.learning.limits import names_at_limit, parameter_limits, within_limits, wrap_error
+from orthogp.learning.problem import Fit, FitSettings, Progress, Start
 from orthogp.learning.status import of_short_period
-from orthogp.learning.wrapping import wrap_error
 from orthogp.rows import Domain
 from orthogp.statistics import FourierStatistics, FrequencyLattice
 from orthogp.statistics.nufft import TOLERANCE

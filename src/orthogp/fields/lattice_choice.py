@@ -11,7 +11,7 @@ from orthogp.errors import InputError
 from orthogp.features.series import lattice_masses
 from orthogp.fields.modes import fast_extent
 from orthogp.kernels import Kernel
-from orthogp.learning.wrapping import required_period, wrap_error
+from orthogp.learning.limits import required_period, wrap_error
 from orthogp.rows import Domain
 from orthogp.statistics import FrequencyLattice
 

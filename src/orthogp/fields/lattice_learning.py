@@ -13,8 +13,7 @@ from orthogp.inference.parameters import learned_slots
 from orthogp.inference.threads import BlasThreads
 from orthogp.learning.dense import Fitter, Stage
 from orthogp.learning.limits import parameter_limits
-from orthogp.learning.problem import Fit, FitSettings, Start
-from orthogp.learning.progress import Progress
+from orthogp.learning.problem import Fit, FitSettings, Progress, Start
 from orthogp.learning.sketches import Sketch
 from orthogp.rows import Rows, Units
 from orthogp.statistics import FourierStatistics, FrequencyLattice
@@ -46,7 +45,7 @@ class RowSums:
 
     def __call__(self, lattice: FrequencyLattice) -> FourierStatistics:
         """Return the statistics, by a pass over the rows unless they are at hand."""
-        if lattice != self.sketch.statistics.lattice:
+        if lattice != self.sketch.statistics.parts[0].lattice:
             if self._rows is None:
                 raise InputError("The iterative solver needs all rows at once: use fit.")
             self.sketch = self.sketch.summed(lattice, self._rows, self._num_threads)

@@ -24,7 +24,7 @@ from orthogp.features.base import prior_variance
 from orthogp.fields.modes import ModeGrid, grid_masses, with_offset
 from orthogp.fields.preconditioner import Preconditioner, choose_preconditioner
 from orthogp.fields.system import DataDensity, LatticeSystem
-from orthogp.inference.definite import lower_factor
+from orthogp.inference.threads import lower_factor
 from orthogp.kernels import Kernel
 from orthogp.statistics import FourierStatistics
 from orthogp.statistics.nufft import TOLERANCE

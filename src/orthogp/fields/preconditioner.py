@@ -36,8 +36,7 @@ from numpy.typing import NDArray
 from orthogp.fields.modes import ModeGrid, Precision, Scales, fast_extent
 from orthogp.fields.multifrontal import GridFactor
 from orthogp.fields.system import LatticeSystem
-from orthogp.inference.definite import within_precision
-from orthogp.inference.threads import one_thread
+from orthogp.inference.threads import one_thread, within_precision
 
 # A fit whose logarithm is off by so much on average is good enough.
 _GOOD_FIT = 0.1

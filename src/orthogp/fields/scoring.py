@@ -11,7 +11,7 @@ from scipy.optimize import lsq_linear
 
 from orthogp.errors import PrecisionError
 from orthogp.fields.evidence import Evidence
-from orthogp.inference.definite import lower_factor, made_definite
+from orthogp.inference.threads import lower_factor, made_definite
 
 # A step that promises fewer nats than this is not taken: what it would move parameters by is less
 # than the data know of them.

@@ -32,7 +32,7 @@ from orthogp.files.summing import (
     sum_files,
 )
 from orthogp.inference import Domain
-from orthogp.learning.sketches import OFFSET_SD, AdditiveSketch, Sketch
+from orthogp.learning.sketches import OFFSET_SD, Sketch
 from orthogp.model_choice import Model, begin_sketch, choose_model
 from orthogp.rows import Rows
 from orthogp.statistics.lattice import MAX_DIMS
@@ -80,7 +80,7 @@ def fit_sums(estimator: Any, sketch: Sketch) -> None:
     check_settings(estimator)
     num_columns = len(sketch.extent.lower)
     model = _joint_model(estimator, num_columns)
-    if model.additive != isinstance(sketch, AdditiveSketch):
+    if model.additive == sketch.joint:
         kind = "one lattice for each column" if model.additive else "one lattice"
         raise InputError(
             f"The kernel {estimator.kernel!r} needs sums on {kind}, but these are not: choose "

@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -30,7 +30,6 @@ from orthogp.files.summing import (
 from orthogp.files.text import read_header, split_text
 from orthogp.inference import Domain
 from orthogp.learning.sketches import Sketch
-from orthogp.statistics import AdditiveStatistics
 
 if TYPE_CHECKING:
     from orthogp.files.cluster import Cluster
@@ -228,16 +227,4 @@ def _begun(source: RowSource, begin: Begin, extent: Domain, batch_rows: int | No
 
 def _without_sums(sketch: Sketch) -> Sketch:
     """Return a sketch whose lattices say all, small enough to travel with every task."""
-    statistics: Any = sketch.statistics
-    if isinstance(statistics, AdditiveStatistics):
-        parts = tuple(_emptied(part) for part in statistics.parts)
-        return replace(sketch, statistics=replace(statistics, parts=parts, cross={}))
-    return replace(sketch, statistics=_emptied(statistics))
-
-
-def _emptied(statistics: Any) -> Any:
-    nothing = {
-        name: getattr(statistics, name)[..., :0]
-        for name in ("point_sums", "target_sums", "covariate_sums")
-    }
-    return replace(statistics, **{name: sums.copy() for name, sums in nothing.items()})
+    return replace(sketch, statistics=sketch.statistics.emptied())

@@ -40,8 +40,7 @@ from orthogp.inference.parameters import learned_slots, pack, unpack
 from orthogp.inference.threads import one_thread
 from orthogp.kernels import Kernel
 from orthogp.learning.limits import parameter_limits, within_limits
-from orthogp.learning.progress import Progress
-from orthogp.learning.sketches import AdditiveSketch
+from orthogp.learning.problem import Progress
 from orthogp.regressor import GPRegressor, variance_unit
 from orthogp.rows import Rows
 from orthogp.statistics import FourierStatistics, FrequencyLattice
@@ -303,7 +302,7 @@ def tune_for_gaps(
         raise InputError(f"Tuning for gaps takes a GPRegressor, got {type(model).__name__}.")
     check_is_fitted(model, "posterior_")
     sketch = model._sketch
-    if isinstance(sketch, AdditiveSketch):
+    if not sketch.joint:
         raise InputError(
             "Tuning for gaps needs a model whose columns act jointly, up to three, not a sum of "
             "terms on lattices of their own."

@@ -1,83 +1,59 @@
 r"""The posterior of several components: of the whole function, and of each.
 
-How much of the variance over the rows each component of an additive model explains.
-
-A component's mean is a series Σ_i z_i c_i(x) in cosines and sines, whose sums over the rows,
-G_ij = Σ w_n c_i(x_n) c_j(x_n), give its variance there: zᵀGz/N − (G_0ᵀz/N)², c_0 = 1, N = G_00.
-
-The variance of an additive function at many points, by transforms.
-
-    var f(x) = Σ_ij V_ij basis_i(x) basis_j(x) + residual
-
-Within a component the products are a series in its own columns, between two components one in the
-columns of both. Where these are more than three the products are formed point by point.
-
-The coefficients z of all columns have the posterior N(D B⁻¹ b/σ², D B⁻¹ D), D = diag(√a), a their
-prior variances, and f is their series plus an independent residual. A component is known up to a
-constant, so it is reported with its average over the training rows removed,
+A component is known up to a constant, so it is reported with its average over the training rows
+removed,
 
     f̃_j(x) = f_j(x) − Σ_n w_n f_j(x_n)/Σ_n w_n
 
 a linear functional of the same coefficients: each cosine and sine less its average, which the
-statistics hold. Everything here is in the units of the statistics' targets.
+statistics hold. Its mean is a series Σ_i z_i c_i(x), whose sums over the rows,
+G_ij = Σ w_n c_i(x_n) c_j(x_n), give the variance that it explains: zᵀGz/N − (G_0ᵀz/N)², c_0 = 1,
+N = G_00.
+
+The variance of the whole function at many points is a sum of series,
+
+    var f(x) = Σ_ij V_ij basis_i(x) basis_j(x) + residual
+
+within a component in its own columns, between two components in the columns of both. Where these
+are more than three the products are formed point by point.
 """
 
 from __future__ import annotations
 
 from functools import cached_property
 from itertools import combinations
-from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from orthogp.errors import InputError
-from orthogp.features import AdditiveLattice
+from orthogp.features import AdditiveLattice, Lattice
 from orthogp.features.lattice import LatticeFeatures
 from orthogp.inference.bounds import whiten
 from orthogp.inference.fourier_series import Blocks, SeriesBox
 from orthogp.inference.moments import Moments
 from orthogp.inference.posterior import (
+    ComponentSums,
     Posterior,
+    Shares,
     Solution,
     derivative_variance,
 )
 from orthogp.inference.predictive import Gaussian
 from orthogp.inference.residual import unseen_modes
 from orthogp.kernels import Kernel
+from orthogp.kernels.cyclic import own_periods
 from orthogp.rows import Domain
-from orthogp.statistics import FourierStatistics, FrequencyLattice, RealSums
+from orthogp.statistics import FrequencyLattice, RealSums
 from orthogp.statistics.lattice import MAX_DIMS
 from orthogp.statistics.nufft import chunks, evaluate_series
 
-if TYPE_CHECKING:
-    from orthogp.inference.component_posterior import AdditivePosterior
-
-
-class Shares(NamedTuple):
-    """How the variance of each target over the rows comes about, relative to it.
-
-    Attributes
-    ----------
-    components : (j, p)
-        The variance of each component's posterior mean.
-    residual : (p,)
-        The mean square of what the posterior mean leaves; zero where the shares are those of a
-        latent function, which is no target.
-    """
-
-    components: NDArray[np.float64]
-    residual: NDArray[np.float64]
-
 
 def target_shares(
-    features: AdditiveLattice,
-    amplitudes: NDArray[np.float64],
-    mean: NDArray[np.float64],
-    moments: Moments,
+    features: LatticeFeatures, kernel: Kernel, mean: NDArray[np.float64], moments: Moments
 ) -> Shares:
     """Return the shares of the targets' variance, for a posterior mean (m, p) of the features."""
-    constant = amplitudes[0]
+    constant = np.sqrt(features.squared_amplitudes(features.masses(kernel))[0])
     count = moments.gram[0, 0] / constant**2
     totals = moments.projection[0] / constant
     variance = moments.yy / count - (totals / count) ** 2
@@ -92,7 +68,7 @@ def target_shares(
     return Shares(np.array(components), left / variance)
 
 
-def latent_shares(features: AdditiveLattice, z: NDArray[np.float64], sums: RealSums) -> Shares:
+def latent_shares(features: LatticeFeatures, z: NDArray[np.float64], sums: RealSums) -> Shares:
     """Return the shares of the variance of f's own mean, of coefficients z (m, p), over the rows.
 
     Parameters
@@ -247,34 +223,10 @@ _CHUNK_ROWS = 2048
 _MANY_ROWS = 20_000
 
 
-class ComponentSums(NamedTuple):
-    """The averages over the rows of a component's modes, Σ w_n e^{iω_t·x_n}/Σ w_n, |t_d| ≤ K_d."""
-
-    lattice: FrequencyLattice
-    averages: NDArray[np.complex128]
-
-    @classmethod
-    def of(cls, statistics: FourierStatistics) -> ComponentSums:
-        """Return the averages that a component's statistics hold."""
-        inner = tuple(slice(k, 3 * k + 1) for k in statistics.lattice.extent)
-        return cls(statistics.lattice, statistics.point_sums[inner] / statistics.count)
-
-    def at(self, indices: NDArray[np.int64]) -> NDArray[np.complex128]:
-        """Return the averages at some indices."""
-        return self.averages[tuple((indices + self.lattice.extent).T)]
-
-
 class AdditivePosterior(Posterior):
     """q(f) of several components, and of each; see the module's docstring.
 
-    Parameters
-    ----------
-    features, kernel, noise_variance, moments, domain, num_threads, own_periods
-        As for `Posterior`.
-    sums : tuple of ComponentSums
-        For the components; the whole function does without.
-    shares : Shares, optional
-        How much the components explain, unless the moments say so.
+    The periods that the components' kernels have are no ends of the domain.
     """
 
     additive = True
@@ -284,21 +236,21 @@ class AdditivePosterior(Posterior):
         features: AdditiveLattice,
         kernel: Kernel,
         noise_variance: float,
-        moments: Moments | Solution,
+        solution: Solution,
         domain: Domain,
-        num_threads: int | None,
-        own_periods: tuple[tuple[float | None, ...], ...] | None,
-        sums: tuple[ComponentSums, ...],
-        shares: Shares | None = None,
+        num_threads: int | None = None,
     ) -> None:
-        super().__init__(
-            features, kernel, noise_variance, moments, domain, num_threads, own_periods
-        )
-        if shares is None:
-            assert isinstance(moments, Moments)
-            shares = target_shares(features, self._amplitudes, self.mean, moments)
-        self.shares = shares
-        self.sums = sums
+        super().__init__(features, kernel, noise_variance, solution, domain, num_threads)
+        assert solution.shares is not None
+        self.sums, self.shares = solution.sums, solution.shares
+        self._bounded = [
+            [
+                c
+                for c, period in zip(columns, own_periods(own, len(columns)), strict=True)
+                if not period
+            ]
+            for columns, own in zip(features.columns, self.kernels, strict=True)
+        ]
 
     # ------------------------------------------------------------------ the whole function
 
@@ -449,7 +401,6 @@ def lattice_posterior(
     moments: Moments,
     domain: Domain,
     num_threads: int | None,
-    own_periods: tuple[tuple[float | None, ...], ...] | None = None,
     sums: tuple[ComponentSums, ...] = (),
 ) -> Posterior:
     """Return the posterior of lattice features, of one component or several.
@@ -458,11 +409,12 @@ def lattice_posterior(
     ----------
     model : (Kernel, float)
         The kernel and the noise variance.
-    own_periods, sums
-        Of several components, as `AdditivePosterior` takes them.
+    sums : tuple of ComponentSums
+        What several components are centred by.
     """
-    kernel, noise_variance = model
-    own = (kernel, noise_variance, moments, domain, num_threads)
-    if isinstance(features, AdditiveLattice):
-        return AdditivePosterior(features, *own, own_periods, sums)
-    return Posterior(features, *own)
+    if isinstance(features, Lattice):
+        return Posterior(features, *model, moments, domain, num_threads)
+    solution = Solution.of(moments, model[1])
+    shares = target_shares(features, model[0], solution.mean, moments)
+    solution = solution._replace(sums=sums, shares=shares)
+    return AdditivePosterior(features, *model, solution, domain, num_threads)  # type: ignore[arg-type]

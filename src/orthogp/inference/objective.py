@@ -24,7 +24,14 @@ from scipy.linalg import get_lapack_funcs
 from orthogp.errors import PrecisionError
 from orthogp.features.lattice import LatticeFeatures
 from orthogp.inference.bounds import factorise, factorise_in_place, one_pass_bound, unwhiten, whiten
-from orthogp.inference.moments import Moments, moments_from_statistics, real_sums
+from orthogp.inference.moments import (
+    Moments,
+    Pullback,
+    RowSource,
+    Source,
+    moments_from_statistics,
+    real_sums,
+)
 from orthogp.inference.parameters import (
     PriorJacobian,
     Start,
@@ -33,7 +40,6 @@ from orthogp.inference.parameters import (
     pack,
     unpack,
 )
-from orthogp.inference.sources import Pullback, RowSource, Source
 from orthogp.inference.threads import BlasThreads
 from orthogp.kernels import Kernel
 from orthogp.statistics import Statistics

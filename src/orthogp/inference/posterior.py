@@ -13,11 +13,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import NamedTuple
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import get_lapack_funcs
 
@@ -28,13 +24,13 @@ from orthogp.features.lattice import LatticeFeatures
 from orthogp.inference.bounds import factorise, unwhiten, whiten
 from orthogp.inference.fourier_series import Blocks, SeriesBox
 from orthogp.inference.moments import Moments
-from orthogp.inference.predictive import Gaussian, PredictivePosterior
+from orthogp.inference.predictive import Gaussian, PredictivePosterior, covariance_matrix
 from orthogp.inference.residual import unseen_modes
 from orthogp.inference.threads import one_thread
 from orthogp.kernels import Kernel
-from orthogp.precision import AnyArray, in_double
+from orthogp.precision import in_double
 from orthogp.rows import Domain, show, warn_outside
-from orthogp.statistics import FrequencyLattice
+from orthogp.statistics import FourierStatistics, FrequencyLattice
 from orthogp.statistics.nufft import evaluate_series
 
 
@@ -160,11 +156,63 @@ class FunctionDraws:
         return values + np.einsum("nq,qsp->nsp", features.mean.covariates(X), self._slopes)
 
 
+class ComponentSums(NamedTuple):
+    """The averages over the rows of a component's modes, Σ w_n e^{iω_t·x_n}/Σ w_n, |t_d| ≤ K_d."""
+
+    lattice: FrequencyLattice
+    averages: NDArray[np.complex128]
+
+    @classmethod
+    def of(cls, statistics: FourierStatistics) -> ComponentSums:
+        """Return the averages that a component's statistics hold."""
+        inner = tuple(slice(k, 3 * k + 1) for k in statistics.lattice.extent)
+        return cls(statistics.lattice, statistics.point_sums[inner] / statistics.count)
+
+    def at(self, indices: NDArray[np.int64]) -> NDArray[np.complex128]:
+        """Return the averages at some indices."""
+        return self.averages[tuple((indices + self.lattice.extent).T)]
+
+
+class Shares(NamedTuple):
+    """How the variance of each target over the rows comes about, relative to it.
+
+    Attributes
+    ----------
+    components : (j, p)
+        The variance of each component's posterior mean.
+    residual : (p,)
+        The mean square of what the posterior mean leaves; zero where the shares are those of a
+        latent function, which is no target.
+    """
+
+    components: NDArray[np.float64]
+    residual: NDArray[np.float64]
+
+
 class Solution(NamedTuple):
-    """q(u): its mean (m, p), and L (m, m) with S⁻¹ = LLᵀ."""
+    """q(u), and what the rows say of several components.
+
+    Attributes
+    ----------
+    mean : (m, p)
+    chol : (m, m)
+        L with S⁻¹ = LLᵀ, S the covariance of q(u).
+    sums : tuple of ComponentSums
+        The averages that components are centred by; the whole function does without.
+    shares : Shares, optional
+        How much of the variance each component explains.
+    """
 
     mean: NDArray[np.float64]
     chol: NDArray[np.float64]
+    sums: tuple[ComponentSums, ...] = ()
+    shares: Shares | None = None
+
+    @classmethod
+    def of(cls, moments: Moments, noise_variance: float) -> Solution:
+        """Return the best q(u) for Gaussian noise: S⁻¹ = B, and the mean B⁻¹b/σ²."""
+        chol = factorise(moments.gram, noise_variance)
+        return cls(unwhiten(chol, whiten(chol, moments.projection)) / noise_variance, chol)
 
 
 class Posterior(PredictivePosterior):
@@ -181,8 +229,6 @@ class Posterior(PredictivePosterior):
         while the others are not concerned.
     num_threads : int, optional
         For the transforms; all available cores unless given.
-    own_periods : tuple of tuples, optional
-        The periods that the components' kernels have: along those columns there is no end.
     """
 
     def __init__(
@@ -193,22 +239,18 @@ class Posterior(PredictivePosterior):
         moments: Moments | Solution,
         domain: Domain,
         num_threads: int | None = None,
-        own_periods: tuple[tuple[float | None, ...], ...] | None = None,
     ) -> None:
         if isinstance(moments, Moments):
-            chol = factorise(moments.gram, noise_variance)
-            mean = unwhiten(chol, whiten(chol, moments.projection)) / noise_variance
-        else:
-            mean, chol = moments
+            moments = Solution.of(moments, noise_variance)
         self.features = features
         self.kernel = kernel
         self.kernels = features.kernels(kernel)
         self.noise_variance = noise_variance
         self.domain = domain
         self.num_threads = num_threads
-        self.chol = chol
+        self.chol = moments.chol
         #: The posterior mean of u, (m, p).
-        self.mean = mean
+        self.mean = moments.mean
         self._masses = features.masses(kernel)
         self._amplitudes = np.sqrt(features.squared_amplitudes(self._masses))
         self._zero_masses = np.array([self._masses[own.start] for own in features.mass_slices])
@@ -218,12 +260,8 @@ class Posterior(PredictivePosterior):
         self.residuals = np.maximum(self.prior_variances - np.array(seen), 0.0)
         self.prior_variance = float(self.prior_variances.sum())
         self.residual = float(self.residuals.sum())
-        if own_periods is None:
-            own_periods = tuple((None,) * len(columns) for columns in features.columns)
-        self._bounded = [
-            [column for column, own in zip(columns, periods, strict=True) if own is None]
-            for columns, periods in zip(features.columns, own_periods, strict=True)
-        ]
+        #: The columns along which each component's domain ends.
+        self._bounded = [list(columns) for columns in features.columns]
 
     # ------------------------------------------------------------------ means and variances
 
@@ -446,22 +484,3 @@ class Posterior(PredictivePosterior):
 
     def _evaluate(self, series: NDArray[np.complex128], X: NDArray) -> NDArray[np.float64]:
         return evaluate_series(series, self._part.lattice, X, num_threads=self.num_threads)
-
-
-def covariance_matrix(
-    kernel: Kernel, X: NDArray, period: NDArray | None = None
-) -> NDArray[np.float64]:
-    """Return the prior covariance at the rows of X, wrapped if a period is given, (n, n)."""
-    return np.array(_pairwise(kernel, X, period))
-
-
-@in_double
-@eqx.filter_jit
-def _pairwise(
-    kernel: Kernel, X: Float[AnyArray, "n d"], period: Float[AnyArray, " d"] | None
-) -> Float[AnyArray, "n n"]:
-    def covariance(lag: Float[AnyArray, " d"]) -> Float[AnyArray, ""]:
-        return kernel.k(lag) if period is None else kernel.wrapped(lag, jnp.asarray(period))
-
-    points = jnp.asarray(X)
-    return jax.lax.map(lambda x: jax.vmap(lambda other: covariance(x - other))(points), points)

@@ -1,14 +1,36 @@
-"""What every posterior offers to the estimators."""
+r"""What every posterior offers, and the posterior of any family of features.
+
+With φ the features and the mean function's columns, B = LLᵀ and m = B⁻¹b/σ²:
+
+    mean f(x) = φ(x)ᵀm,      var f(x) = k(0) − Σ_family φ_m(x)² + |L⁻¹φ(x)|²
+
+For series on a lattice both are Fourier series, evaluated anywhere by one non-uniform FFT.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from typing import ClassVar, NamedTuple, Protocol
 
+import equinox as eqx
+import jax
+import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float
 from numpy.typing import NDArray
 
 from orthogp.errors import InputError, PrecisionError
+from orthogp.features import Features, MeanPrior
+from orthogp.features.additive import is_wrapped
+from orthogp.features.base import prior_variance
+from orthogp.features.series import SeriesFeatures
+from orthogp.inference.bounds import factorise, unwhiten, whiten
+from orthogp.inference.fourier_series import SeriesGrid, as_complex
+from orthogp.inference.moments import Moments
+from orthogp.kernels import Kernel
+from orthogp.precision import AnyArray, in_double
+from orthogp.rows import Domain, warn_outside
+from orthogp.statistics.nufft import chunks, evaluate_series
 
 # The most points for which a joint covariance is formed.
 _MOST_JOINT = 5000
@@ -96,3 +118,214 @@ class JointDraws:
         noise = rng.standard_normal((len(X), self._num_draws * mean.shape[1]))
         draws = (root @ noise).reshape(len(X), self._num_draws, mean.shape[1])
         return draws + mean[:, None, :]
+
+
+_BLOCK_ROWS = 8192
+
+
+class FamilyPosterior(PredictivePosterior):
+    """q(f) for any features; see the module's docstring.
+
+    Parameters
+    ----------
+    features : Features
+        Placed; on a lattice if it is one of series.
+    kernel, noise_variance, mean
+        The model.
+    coefficients : (m, p)
+        The mean of q(u) and, behind it, of the mean function's coefficients.
+    chol : (m, m)
+        L with S⁻¹ = LLᵀ, S the covariance of these coefficients.
+    residual : float
+        The prior variance that the features leave out, averaged over the data.
+    domain : Domain
+        Where the features stand for the kernel; beyond it predictions are the prior's.
+    offset : float
+        A known constant that is part of f.
+    """
+
+    def __init__(
+        self,
+        features: Features,
+        kernel: Kernel,
+        noise_variance: float,
+        mean: MeanPrior,
+        coefficients: NDArray[np.float64],
+        chol: NDArray[np.float64],
+        residual: float,
+        domain: Domain,
+        num_threads: int | None = None,
+        offset: float = 0.0,
+    ) -> None:
+        self.features = features
+        self.kernel = kernel
+        self.noise_variance = noise_variance
+        self.mean_prior = mean
+        self.domain = domain
+        self.num_threads = num_threads
+        self.offset = offset
+        self.mean, self.chol = coefficients, chol
+        self.prior_variance = prior_variance(kernel)
+        self.residual = residual
+        self._series = None
+        if isinstance(features, SeriesFeatures) and features.stationary:
+            self._series = _PredictiveSeries(self, features)
+
+    @classmethod
+    def from_moments(
+        cls,
+        features: Features,
+        kernel: Kernel,
+        noise_variance: float,
+        mean: MeanPrior,
+        moments: Moments,
+        domain: Domain,
+        num_threads: int | None = None,
+    ) -> FamilyPosterior:
+        """Return the best q(u) for Gaussian noise, from the moments of all columns."""
+        chol = factorise(moments.gram, noise_variance)
+        coefficients = unwhiten(chol, whiten(chol, moments.projection)) / noise_variance
+        residual = moments.residual_trace / max(moments.rows, 1.0)
+        return cls(
+            features,
+            kernel,
+            noise_variance,
+            mean,
+            coefficients,
+            chol,
+            residual,
+            domain,
+            num_threads,
+        )
+
+    def predict(self, X: NDArray) -> Gaussian:
+        """Return mean and variance of f at the rows of X."""
+        X = np.asarray(X, dtype=np.float64)
+        outside = self.domain.outside(X)
+        if outside is not None:
+            warn_outside(int(outside.sum()), len(X), self.domain)
+        if self._series is not None:
+            mean, variance = self._series(X)
+        else:
+            mean, variance = np.empty((len(X), self.mean.shape[1])), np.empty(len(X))
+            for rows in chunks(len(X), _BLOCK_ROWS):
+                Phi, left_out = self._features(X[rows], outside, rows)
+                mean[rows] = Phi @ self.mean
+                variance[rows] = left_out + np.sum(whiten(self.chol, Phi.T) ** 2, axis=0)
+        if outside is not None and self._series is not None:
+            Phi, left_out = self._features(X[outside], np.ones(outside.sum(), dtype=bool))
+            mean[outside] = Phi @ self.mean
+            variance[outside] = left_out + np.sum(whiten(self.chol, Phi.T) ** 2, axis=0)
+        return Gaussian(mean + self.offset, np.maximum(variance, 0.0))
+
+    def covariance(self, X: NDArray) -> NDArray[np.float64]:
+        """Return the covariance matrix of f at the rows of X, (n, n)."""
+        X = np.asarray(X, dtype=np.float64)
+        outside = self.domain.outside(X)
+        if outside is not None:
+            warn_outside(int(outside.sum()), len(X), self.domain)
+        Phi, _ = self._features(X, outside)
+        whitened = whiten(self.chol, Phi.T)
+        result = whitened.T @ whitened
+        family = Phi[:, : self.features.num_features]
+        inside = np.ones(len(X), dtype=bool) if outside is None else ~outside
+        for part, period in ((inside, self._period), (~inside, None)):
+            # Features that replace the prior leave nothing out where they are it.
+            if part.any() and (self.features.projects or part is not inside):
+                at = np.ix_(part, part)
+                if part is inside and not self.features.stationary:
+                    prior = self.features.process_covariance(self.kernel, X[part])
+                else:
+                    prior = covariance_matrix(self.kernel, X[part], period)
+                result[at] += prior - family[part] @ family[part].T
+        return result
+
+    @property
+    def _period(self) -> NDArray[np.float64] | None:
+        """The period of the prior, if it is the wrapped one."""
+        features = self.features
+        if isinstance(features, SeriesFeatures) and is_wrapped(features):
+            return features.lattice.period
+        return None
+
+    def _features(
+        self, X: NDArray[np.float64], outside: NDArray[np.bool_] | None, rows: slice = slice(None)
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return all columns at the rows of X, (n, m), and the prior variance they leave out."""
+        inside = np.ones(len(X), dtype=bool) if outside is None else ~outside[rows]
+        m = self.features.num_features
+        Phi = np.zeros((len(X), len(self.mean)))
+        Phi[:, m:] = self.mean_prior.features(X)
+        left_out = np.full(len(X), self.prior_variance)
+        if inside.any():
+            Phi[inside, :m] = self.features.evaluate(self.kernel, X[inside])
+            if self.features.projects and self.features.stationary:
+                left_out[inside] -= np.sum(Phi[inside, :m] ** 2, axis=1)
+            else:
+                left_out[inside] = self.features.residual_variance(self.kernel, X[inside])
+        return Phi, np.maximum(left_out, 0.0)
+
+
+class _PredictiveSeries:
+    """Mean and variance of f as Fourier series, plus what the slopes of the mean function add."""
+
+    def __init__(self, posterior: FamilyPosterior, features: SeriesFeatures) -> None:
+        self._posterior = posterior
+        self._lattice = features.lattice
+        mean_prior = posterior.mean_prior
+        m = features.num_features
+        grid = SeriesGrid(features.indices)
+        C = as_complex(features.coefficient_matrix(posterior.kernel), np.asarray(features.odd))
+        has_offset = int(mean_prior.offset_variance > 0)
+        if has_offset:
+            offset = np.zeros((1, C.shape[1]), dtype=np.complex128)
+            offset[0, 0] = np.sqrt(mean_prior.offset_variance)
+            waves = np.concatenate([C, offset])
+        else:
+            waves = C
+        s = m + has_offset
+        factor = whiten(posterior.chol, np.eye(len(posterior.chol)))  # L⁻¹
+        variance = grid.sum_of_squares(factor[:, :s] @ waves)
+        if features.projects:
+            variance += posterior.prior_variance - grid.sum_of_squares(C)
+        inverse = factor.T @ factor
+        functions = np.concatenate([posterior.mean[:s].T, inverse[s:, :s]]) @ waves
+        self._series = np.stack(
+            [grid.coefficients(variance)]
+            + [grid.coefficients(values) for values in grid.values(functions)]
+        )
+        self._slope_mean = posterior.mean[s:]
+        self._slope_covariance = inverse[s:, s:]
+
+    def __call__(self, X: NDArray) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return means (n, p) and variances (n,)."""
+        posterior = self._posterior
+        columns = evaluate_series(self._series, self._lattice, X, num_threads=posterior.num_threads)
+        p = posterior.mean.shape[1]
+        mean, variance = columns[:, 1 : 1 + p].copy(), columns[:, 0].copy()
+        if len(self._slope_mean):
+            slopes = np.sqrt(posterior.mean_prior.slope_variance)
+            slopes = slopes * posterior.mean_prior.covariates(X)
+            mean += slopes @ self._slope_mean
+            variance += 2 * np.einsum("nq,nq->n", slopes, columns[:, 1 + p :])
+            variance += np.einsum("nq,qr,nr->n", slopes, self._slope_covariance, slopes)
+        return mean, variance
+
+
+def covariance_matrix(
+    kernel: Kernel, X: NDArray, period: NDArray | None = None
+) -> NDArray[np.float64]:
+    """Return the prior covariance at the rows of X, wrapped if a period is given, (n, n)."""
+    return np.array(_pairwise(kernel, X, period))
+
+
+@in_double
+@eqx.filter_jit
+def _pairwise(
+    kernel: Kernel, X: Float[AnyArray, "n d"], period: Float[AnyArray, " d"] | None
+) -> Float[AnyArray, "n n"]:
+    def covariance(lag: Float[AnyArray, " d"]) -> Float[AnyArray, ""]:
+        return kernel.k(lag) if period is None else kernel.wrapped(lag, jnp.asarray(period))
+
+    points = jnp.asarray(X)
+    return jax.lax.map(lambda x: jax.vmap(lambda other: covariance(x - other))(points), points)

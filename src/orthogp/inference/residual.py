@@ -48,9 +48,8 @@ def sharp_upper_bound(
     For one component two bounds are formed, the one above and that with t ≥ λ_max(K − Q); see
     `residual_norm`.
     """
-    if isinstance(statistics, FourierStatistics) and isinstance(features, Lattice):
-        return _joint_bound(features, kernel, statistics, moments, noise_variance, chol)
-    assert isinstance(statistics, AdditiveStatistics)
+    if isinstance(statistics, FourierStatistics):
+        return _joint_bound(features.parts[0], kernel, statistics, moments, noise_variance, chol)
     return _additive_bound(features, kernel, statistics, moments, noise_variance, chol)
 
 

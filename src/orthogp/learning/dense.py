@@ -17,10 +17,11 @@ from orthogp.errors import PrecisionError
 from orthogp.features import MeanPrior
 from orthogp.features.lattice import LatticeFeatures
 from orthogp.inference.bounds import Certificate, factorise, one_pass_bound, titsias_bound
-from orthogp.inference.component_posterior import ComponentSums, lattice_posterior
+from orthogp.inference.component_posterior import lattice_posterior
 from orthogp.inference.moments import Moments
 from orthogp.inference.objective import LatticeObjective
 from orthogp.inference.parameters import pack
+from orthogp.inference.posterior import ComponentSums
 from orthogp.inference.residual import sharp_upper_bound
 from orthogp.inference.threads import BlasThreads, one_thread
 from orthogp.kernels import Kernel
@@ -448,13 +449,13 @@ class Fitter:
                 objective.features,
                 (best.kernel, best.noise_variance),
                 moments,
-                own_periods=self.layout.own_periods,
-                sums=() if self.layout.joint else self._averages(objective),
+                sums=self._averages(objective),
             ),
         )
 
     def _averages(self, objective: LatticeObjective) -> tuple[ComponentSums, ...]:
-        return tuple(map(ComponentSums.of, objective.statistics.parts))
+        parts = () if self.layout.joint else objective.statistics.parts
+        return tuple(map(ComponentSums.of, parts))
 
     def _period(self, features: LatticeFeatures) -> Any:
         periods = tuple(part.lattice.period for part in features.parts)

@@ -1,11 +1,19 @@
-"""The lattices that a model's features are chosen from, component by component."""
+"""The lattices that rows are summed on, and that a model's features are chosen from.
+
+A component's lengthscale is not known before its sums are. So the lattice of the sums has a long
+period, and frequencies are kept at which shorter ones fit too: with F the allowed decimations,
+
+    kept indices = ∪_{f ∈ F} { f t : |t| ≤ T }
+
+which holds T frequencies for whichever period is chosen, at less than |F| times their number.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,19 +23,26 @@ from orthogp.features.base import prior_variance
 from orthogp.features.lattice import LatticeFeatures
 from orthogp.features.series import lattice_masses
 from orthogp.inference.parameters import learned_slots
-from orthogp.kernels import Kernel
-from orthogp.kernels.terms import component_kernels
-from orthogp.learning.limits import names_at_limit, parameter_limits
+from orthogp.kernels import Categorical, Kernel
+from orthogp.kernels.terms import Term, component_kernels
+from orthogp.learning.limits import (
+    choose_decimation,
+    names_at_limit,
+    parameter_limits,
+    required_period,
+    wrap_error,
+)
+from orthogp.learning.problem import MAX_FEATURES
 from orthogp.learning.status import component_label
-from orthogp.learning.wrapping import choose_decimation, wrap_error
-from orthogp.statistics import ComponentLattice, FrequencyLattice
+from orthogp.rows import Domain
+from orthogp.statistics import ComponentLattice, FrequencyLattice, Statistics
+from orthogp.statistics.lattice import default_extent, default_period
 
 #: Features to begin with, by number of columns, of a joint model.
 FIRST_FEATURES = {1: 129, 2: 257, 3: 385}
 # Features to begin with, by number of columns, of one component among several.
 _FIRST_OF_COMPONENT = {1: 64, 2: 240, 3: 300}
 
-OwnPeriods = tuple[tuple[float | None, ...], ...]
 Factors = tuple[tuple[tuple[int, ...], ...], ...]
 Limits = tuple[NDArray[np.float64], NDArray[np.float64]]
 
@@ -44,8 +59,6 @@ class Layout:
         The extent of the rows, and of what else is to be covered, in each column.
     wrap_tolerance : float
         The largest relative error of a wrapped prior.
-    own_periods : tuple of tuples, optional
-        The period that each component's kernel has along each of its columns, if any.
     factors : tuple of tuples, optional
         The decimations that each lattice allows along each of its columns; any for a joint model.
     called : tuple of int or str
@@ -55,7 +68,6 @@ class Layout:
     components: tuple[ComponentLattice, ...]
     width: NDArray[np.float64]
     wrap_tolerance: float
-    own_periods: OwnPeriods | None = None
     factors: Factors | None = None
     called: tuple[int, ...] | tuple[str, ...] = ()
 
@@ -107,10 +119,9 @@ class Layout:
             decimations.append(best)
         return decimations
 
-    def decimated(self, statistics: Any, kernel: Kernel, headroom: float) -> Any:
+    def decimated(self, statistics: Statistics, kernel: Kernel, headroom: float) -> Statistics:
         """Return the statistics of the finest lattices on those that suit a kernel."""
-        steps = self.decimations(kernel, headroom)
-        return statistics.decimate(steps[0] if self.joint else steps)
+        return statistics.thinned(self.decimations(kernel, headroom))
 
     def thinned(self, kernel: Kernel, headroom: float) -> tuple[ComponentLattice, ...]:
         """Return the components on the lattices that suit a kernel."""
@@ -118,13 +129,7 @@ class Layout:
 
     def thinned_by(self, steps: Sequence[NDArray[np.int64]]) -> tuple[ComponentLattice, ...]:
         """Return the components on decimated lattices."""
-        return tuple(
-            own._replace(
-                lattice=own.lattice.decimate(step),
-                indices=own.indices[np.all(own.indices % step == 0, axis=1)] // step,
-            )
-            for own, step in zip(self.components, steps, strict=True)
-        )
+        return tuple(own.decimate(step) for own, step in zip(self.components, steps, strict=True))
 
     def select(
         self,
@@ -227,3 +232,235 @@ class Layout:
             )
         ]
         return float(sum(errors)) / prior_variance(kernel)
+
+
+# Of a component, by its number of columns: the period of its lattice, in extents of the data,
+_TERM_PERIODS = {1: 8.0, 2: 4.0, 3: 3.0}
+# the most that a kernel's guess may stretch this period,
+_STRETCH = 2.0
+# the decimations that the kept frequencies allow,
+_FACTORS = {1: (1, 2, 3, 4), 2: (1, 2), 3: (1, 2)}
+# the most frequencies that are kept along a column,
+_MOST_FREQUENCIES = {1: 192, 2: 20, 3: 7}
+# the largest index of the component's own sums,
+_TERM_EXTENTS = {1: 4096, 2: 64, 3: 14}
+# and its number of kept frequencies, relative to that of a component with a single column.
+_WEIGHTS = {1: 1.0, 2: 2.0, 3: 3.0}
+# The number of kept features, relative to the most that a model may have: those that are not
+# chosen serve the bounds.
+_KEPT_RATIO = 2.5
+# The fewest features that are kept.
+_FEWEST_KEPT = 200
+# The number of rows that each frequency takes to be learned.
+_ROWS_PER_FREQUENCY = 8
+# The number of frequencies that are kept of however few rows.
+_FEWEST_FREQUENCIES = 24
+# The number of rows by which a column is checked for repeated values.
+_LOOK = 10_000
+# The most distinct values of a column whose smallest gap is measured.
+_FEW_VALUES = 5_000
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What lattices are chosen for.
+
+    Attributes
+    ----------
+    mean : {None, "constant", "linear"}
+    domain : Domain, optional
+        What is to be covered beside the rows.
+    kernel : Kernel, optional
+        Taken as known, or with `learn` as a guess; `None` if only its name is known.
+    terms : tuple of Term
+        The components of an additive model.
+    repeats : bool
+        Whether weights count rows (else they divide the noise variance).
+    most_features : int
+        The most features that an additive model may have.
+    total_rows : int
+        The number of rows, if more are to come.
+    """
+
+    mean: str | None = "constant"
+    domain: Domain | None = None
+    kernel: Kernel | None = None
+    terms: tuple[Term, ...] = ()
+    learn: bool = True
+    repeats: bool = True
+    wrap_tolerance: float = 1e-4
+    most_features: int = MAX_FEATURES
+    num_threads: int = 1
+    total_rows: int = 0
+
+    def lattice(self, extent: Domain, num_rows: int) -> FrequencyLattice:
+        """Return the lattice of a joint model."""
+        width = extent.width
+        period = default_period(width)
+        if self.kernel is not None and self.learn:
+            needed = required_period(self.kernel, width, self.wrap_tolerance, headroom=2.0)
+            period = np.maximum(period, needed)
+        elif self.kernel is not None:
+            # A multiple of just what is needed, so that a decimation gives just that.
+            needed = required_period(self.kernel, width, self.wrap_tolerance)
+            period = needed * np.maximum(period // needed, 1.0)
+        largest = default_extent(len(width), max(num_rows, self.total_rows))
+        return FrequencyLattice.for_domain(*extent, period=period, extent=largest)
+
+    def components(
+        self, X: NDArray, extent: Domain
+    ) -> tuple[tuple[ComponentLattice, ...], Factors]:
+        """Return the lattices of the terms, and the decimations that they allow."""
+        gaps = np.array([_smallest_gap(column) for column in X.T])
+        axes = []
+        for term in self.terms:
+            columns = list(term.columns)
+            width, needed = extent.width[columns], None
+            if self.kernel is not None:
+                headroom = 2.0 if self.learn else 1.0
+                needed = required_period(term.kernel, width, self.wrap_tolerance, headroom)
+            axes.append(_axes(term, width, gaps[columns], needed, self.learn))
+        num_rows = max(len(X), self.total_rows)
+        components = _components(self.terms, axes, extent, self.most_features, num_rows)
+        return components, tuple(tuple(axis.factors for axis in own) for own in axes)
+
+
+class _Axis(NamedTuple):
+    """One column of one component.
+
+    Attributes
+    ----------
+    period : float
+        Of its lattice.
+    factors : tuple of int
+        The decimations that the kept frequencies allow.
+    most : float
+        No index beyond this is needed: the column's values do not resolve it.
+    levels : int or None
+        The number of categories, if it holds such.
+    """
+
+    period: float
+    factors: tuple[int, ...]
+    most: float
+    levels: int | None
+
+    def reach(self, factor: int, frequencies: float) -> int:
+        """Return how many multiples of a factor are kept."""
+        if self.levels is not None:
+            return self.levels // 2
+        return max(1, int(min(frequencies, self.most / factor)))
+
+
+def _smallest_gap(column: NDArray) -> float:
+    """Return the smallest distance between two values of a column that has few, else zero."""
+    step = max(1, len(column) // _LOOK)
+    if len(np.unique(column[::step])) > _FEW_VALUES:
+        return 0.0
+    values = np.unique(column)
+    if not 1 < len(values) <= _FEW_VALUES:
+        return 0.0
+    gap = float(np.diff(values).min())
+    # Two values that differ by rounding say nothing about the others.
+    return gap if gap > 1e-4 * (values[-1] - values[0]) else 0.0
+
+
+def _axes(
+    term: Term,
+    width: NDArray[np.float64],
+    gaps: NDArray[np.float64],
+    needed: NDArray[np.float64] | None,
+    learn: bool,
+) -> list[_Axis]:
+    """Return the period of each of a term's columns, and what of its frequencies is needed."""
+    num_dims = len(width)
+    levels = {
+        d: own.levels
+        for own, dims in term.kernel.primitives()
+        if isinstance(own, Categorical)
+        for d in (range(num_dims) if dims is None else dims)
+    }
+    axes = []
+    for d, fixed in enumerate(term.periods):
+        period, factors = _TERM_PERIODS[num_dims] * width[d], _FACTORS[num_dims]
+        if fixed is not None:
+            period, factors = fixed, (1,)
+        elif needed is not None:
+            # With a guess the period becomes longer, but not so long that the guess must be right.
+            period = np.clip(needed[d], period, _STRETCH * period) if learn else needed[d]
+            factors = factors if learn else (1,)
+        # Twice the frequency at which a cosine alternates from one value to the next.
+        most = period / gaps[d] if gaps[d] else np.inf
+        axes.append(_Axis(float(period), factors, float(most), levels.get(d)))
+    return axes
+
+
+def _components(
+    terms: tuple[Term, ...],
+    axes: list[list[_Axis]],
+    extent: Domain,
+    most_features: int,
+    num_rows: int,
+) -> tuple[ComponentLattice, ...]:
+    """Return the components' lattices, with as many kept frequencies as there is room for."""
+    room = max(_KEPT_RATIO * most_features, _FEWEST_KEPT)
+    cap = max(_FEWEST_FREQUENCIES, num_rows / _ROWS_PER_FREQUENCY)
+
+    def kept(level: float) -> list[NDArray[np.int64]]:
+        return [_kept_indices(own, level, cap) for own in axes]
+
+    # The largest level whose frequencies fit in, by bisection in its logarithm.
+    low, high = 0.0, np.log(2 * _MOST_FREQUENCIES[1] + 1)
+    for _ in range(12):
+        middle = (low + high) / 2
+        total = sum(2 * len(own) - 2 for own in kept(np.exp(middle)))
+        low, high = (middle, high) if total <= room else (low, middle)
+    components = []
+    for term, own, indices in zip(terms, axes, kept(np.exp(low)), strict=True):
+        centre = extent.centre[list(term.columns)]
+        # Codes are counted from zero, where the sine of the highest frequency vanishes.
+        centre = np.where([axis.levels is not None for axis in own], 0.0, centre)
+        reach = np.abs(indices).max(axis=0)
+        extents = [
+            axis.levels // 2
+            if axis.levels is not None
+            else max(_TERM_EXTENTS[len(own)], int(reach[d]))
+            for d, axis in enumerate(own)
+        ]
+        spacing = 2 * np.pi / np.array([axis.period for axis in own])
+        lattice = FrequencyLattice(spacing, extents, centre)
+        components.append(ComponentLattice(term.columns, lattice, indices))
+    return tuple(components)
+
+
+def _kept_indices(axes: list[_Axis], level: float, cap: float) -> NDArray[np.int64]:
+    """Return a half set: for each decimation an ellipsoid of indices, zero first.
+
+    `level` is the number of frequencies of a component with one column; one with several has as
+    many along each as gives its share of features.
+    """
+    num_dims = len(axes)
+    if num_dims == 1:
+        frequencies = level
+    else:
+        # Half of a ball of radius R has about c R^d indices.
+        ball = {2: np.pi / 2, 3: 2 * np.pi / 3}[num_dims]
+        frequencies = (_WEIGHTS[num_dims] * level / ball) ** (1 / num_dims)
+    frequencies = min(frequencies, cap, _MOST_FREQUENCIES[num_dims])
+    sets = []
+    for factor in max((axis.factors for axis in axes), key=len):
+        # Periods that may grow do so together.
+        factors = [factor if factor in axis.factors else 1 for axis in axes]
+        reach = [axis.reach(f, frequencies) for axis, f in zip(axes, factors, strict=True)]
+        grid = np.stack(
+            np.meshgrid(*(np.arange(-r, r + 1) for r in reach), indexing="ij"), axis=-1
+        ).reshape(-1, num_dims)
+        # Categories have all their modes; along other columns the ball is cut round.
+        radii = [
+            np.inf if axis.levels is not None else r + 0.5
+            for axis, r in zip(axes, reach, strict=True)
+        ]
+        inside = np.sum((grid / np.array(radii)) ** 2, axis=1) <= 1
+        sets.append(grid[inside] * np.array(factors))
+    indices = np.unique(np.concatenate(sets), axis=0)
+    return indices[len(indices) // 2 :]

@@ -1,15 +1,207 @@
-"""How far learned parameters may go."""
+r"""How far learned parameters may go, and how long the period must be.
+
+The error of the wrapped prior over the data is
+
+    ε = max |k_P(τ) − k(τ)| / k(0)   over lags τ within the data's extent
+
+The statistics hold a fine lattice, of long period. A coarser one (a decimation) needs fewer
+features; the coarsest whose ε stays below the tolerance is used, and lengthscales are bounded by
+what even the finest can hold.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from itertools import product
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float
 from numpy.typing import NDArray
 
+from orthogp.features.base import prior_variance
 from orthogp.inference.parameters import Slot, pack, unpack
-from orthogp.kernels import Cyclic, Kernel, Rotated
+from orthogp.kernels import RBF, Cyclic, Kernel, Rotated
 from orthogp.kernels.stationary import Radial
-from orthogp.learning.wrapping import lengthscale_limits
+from orthogp.precision import AnyArray, in_double
 from orthogp.statistics import FrequencyLattice
+
+# Fractions of the extent at which the error is looked at. It grows towards the largest lag, except
+# for oscillating kernels.
+_FRACTIONS = np.linspace(0.0, 1.0, 9)[1:]
+# The shortest period, relative to the data's extent.
+_SHORTEST = 1.1
+_OUT_OF_REACH = 1e6
+# Lags per compiled call.
+_BLOCK = 128
+# Of the table of stretches below one in so many is tried first.
+_STRIDE = 4
+# Fine enough that the headroom asked of a period always shows in the limits it gives.
+_STRETCHES = 2.0 ** (np.arange(-6 * 12, 8 * 12 + 1) / 12)
+
+
+def wrap_error(kernel: Kernel, period: NDArray[np.float64], width: NDArray[np.float64]) -> float:
+    """Return ε for data that extend over `width` in each column.
+
+    Looked at along the axes and all diagonals: a `Rotated` kernel may be longest along any.
+    """
+    num_dims = len(width)
+    directions = [way for way in product((1, 0, -1), repeat=num_dims) if any(way)]
+    # One of each pair of opposites.
+    corners = np.array(directions[: len(directions) // 2])
+    lags = (_FRACTIONS[:, None, None] * corners * width).reshape(-1, num_dims)
+    return float(np.max(_deviations(kernel, lags, np.broadcast_to(period, lags.shape))))
+
+
+def choose_decimation(
+    kernel: Kernel,
+    lattice: FrequencyLattice,
+    width: NDArray[np.float64],
+    tolerance: float,
+    headroom: float = 1.0,
+    allowed: Sequence[Sequence[int]] | None = None,
+) -> NDArray[np.int64]:
+    """Return the largest decimation of each axis at which ε ≤ tolerance, (d,).
+
+    `headroom` asks for as much with all lengthscales so many times longer; `allowed` lists the
+    factors to choose from for each axis.
+    """
+    factors = np.ones(lattice.num_dims, dtype=np.int64)
+    for d in range(lattice.num_dims):
+        largest = max(1, int(lattice.period[d] / (_SHORTEST * width[d])))
+        candidates = np.arange(1, largest + 1)
+        if allowed is not None:
+            candidates = np.intersect1d(candidates, allowed[d])
+        periods = lattice.period[d] / candidates
+        widths = np.full(len(candidates), width[d])
+        errors = _axis_errors(kernel, d, lattice.num_dims, periods / headroom, widths / headroom)
+        good = candidates[errors <= tolerance]
+        factors[d] = good[-1] if len(good) else 1
+    return factors
+
+
+def required_period(
+    kernel: Kernel, width: NDArray[np.float64], tolerance: float, headroom: float = 1.0
+) -> NDArray[np.float64]:
+    """Return a period, of up to 256 extents, at which ε ≤ tolerance along each axis, (d,)."""
+    ratios = 2.0 ** (np.arange(3, 8 * 16 + 1) / 16)
+    period = np.empty(len(width))
+    for d in range(len(width)):
+        widths = np.full(len(ratios), width[d])
+        periods = ratios * widths
+        errors = _axis_errors(kernel, d, len(width), periods / headroom, widths / headroom)
+        good = np.flatnonzero(errors <= tolerance)
+        period[d] = width[d] * ratios[good[0] if len(good) else -1]
+    return period
+
+
+def lengthscale_limits(
+    kernel: Kernel,
+    slot: Slot,
+    period: NDArray[np.float64],
+    width: NDArray[np.float64],
+    tolerance: float,
+) -> NDArray[np.float64]:
+    """Return the longest value of each lengthscale of a slot that keeps ε ≤ tolerance.
+
+    Stretching a kernel is shrinking period and extent, so one table of errors answers for all
+    stretches. None is longer than the period: a term that is all but constant over it has a small
+    ε again, but more images than are summed to make k_P(0) = k(0).
+    """
+    primitives = list(kernel.primitives())
+    primitive, dims = primitives[slot.primitive]
+    if isinstance(primitive, Cyclic):
+        # Its wrap is no error; beyond the period it is all but constant.
+        return np.full(slot.shape, primitive.period)
+    columns = np.arange(len(width)) if dims is None else np.array(dims)
+    period, width = period[columns], width[columns]
+    # Errors are relative to the whole kernel's variance, as they are when the period is chosen.
+    share = _share(kernel, slot.primitive)
+    stretches = np.empty(len(columns))
+    for d in range(len(columns)):
+
+        def bad(tried: NDArray[np.float64], d: int = d) -> NDArray[np.bool_]:
+            periods, widths = period[d] / tried, width[d] / tried
+            errors = _axis_errors(primitive, d, len(columns), periods, widths)
+            return share * errors > tolerance
+
+        first = _first(bad)
+        stretches[d] = _STRETCHES[-1 if first is None else max(first - 1, 0)]
+    current = np.asarray(primitive.parameters()["lengthscale"])
+    if current.ndim == 0 or isinstance(primitive, Rotated):
+        return np.minimum(current * stretches.min(), period.min())
+    return np.minimum(current * stretches, period)
+
+
+def _first(holds: Callable[[NDArray[np.float64]], NDArray[np.bool_]]) -> int | None:
+    """Return the place of the first stretch that something holds for.
+
+    Every `_STRIDE`-th is tried, then those before the first of them. What holds for less than a
+    stride is passed over: an error that peaks there, little above the tolerance.
+    """
+    coarse = np.flatnonzero(holds(_STRETCHES[::_STRIDE]))
+    end = _STRIDE * int(coarse[0]) if len(coarse) else len(_STRETCHES)
+    begin = max(0, _STRIDE * ((end - 1) // _STRIDE) + 1)
+    fine = np.flatnonzero(holds(_STRETCHES[begin:end])) if begin < end else coarse[:0]
+    if len(fine):
+        return begin + int(fine[0])
+    return end if len(coarse) else None
+
+
+def _share(kernel: Kernel, primitive: int) -> float:
+    """Return the share of k(0) that vanishes with a primitive: all of a product it is part of."""
+    nothing = RBF().scaled(0.0)
+    without = kernel.with_primitives(
+        nothing if i == primitive else own for i, (own, _) in enumerate(kernel.primitives())
+    )
+    return 1 - prior_variance(without) / prior_variance(kernel)
+
+
+def _axis_errors(
+    kernel: Kernel,
+    axis: int,
+    num_dims: int,
+    periods: NDArray[np.float64],
+    widths: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    """Return the largest deviation along one axis for each of its periods and extents, (n,).
+
+    The other axes have periods out of reach, so that their images do not count.
+    """
+    lags = np.zeros((len(periods), len(_FRACTIONS), num_dims))
+    lags[:, :, axis] = widths[:, None] * _FRACTIONS
+    vectors = np.full(lags.shape, _OUT_OF_REACH * periods.max())
+    vectors[:, :, axis] = periods[:, None]
+    flat = (-1, num_dims)
+    deviations = _deviations(kernel, lags.reshape(flat), vectors.reshape(flat))
+    return deviations.reshape(len(periods), len(_FRACTIONS)).max(axis=1)
+
+
+def _deviations(
+    kernel: Kernel, lags: NDArray[np.float64], periods: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return |k_P(τ) − k(τ)|/k(0) for pairs of lag and period, in blocks of one shape."""
+    size = len(lags)
+    padding = ((0, -size % _BLOCK), (0, 0))
+    lags = np.pad(lags, padding).reshape(-1, _BLOCK, lags.shape[1])
+    periods = np.pad(periods, padding, mode="edge").reshape(lags.shape)
+    parts = [np.asarray(_compiled(kernel, *pair)) for pair in zip(lags, periods, strict=True)]
+    return np.concatenate(parts)[:size]
+
+
+@in_double
+@eqx.filter_jit
+def _compiled(
+    kernel: Kernel, lags: Float[AnyArray, "n d"], periods: Float[AnyArray, "n d"]
+) -> Float[AnyArray, " n"]:
+    def deviation(lag: Float[AnyArray, " d"], period: Float[AnyArray, " d"]) -> Float[AnyArray, ""]:
+        difference = kernel.wrapped(lag, period) - kernel.k(lag)
+        return jnp.abs(difference) / kernel.prior_variance()
+
+    return jax.vmap(deviation)(jnp.asarray(lags), jnp.asarray(periods))
+
 
 #: The smallest noise variance, relative to the variance of the targets.
 NOISE_FLOOR = 1e-9

@@ -11,7 +11,7 @@ from scipy.linalg import cho_solve
 from scipy.optimize import OptimizeResult, minimize
 
 from orthogp.errors import KernelError
-from orthogp.inference.definite import lower_factor
+from orthogp.inference.threads import lower_factor
 
 Vector = NDArray[np.float64]
 Objective = Callable[[Vector], tuple[float, Vector]]

@@ -28,8 +28,7 @@ from orthogp.kernels.stationary import Radial
 from orthogp.learning.ascent import Ascent, Evaluation, ascend
 from orthogp.learning.limits import per_lengthscale
 from orthogp.learning.optimise import curvature_at
-from orthogp.learning.problem import Fit, FitSettings, Start
-from orthogp.learning.progress import Progress
+from orthogp.learning.problem import Fit, FitSettings, Progress, Start
 from orthogp.neighbours.conditionals import Sets, innovations, terms
 from orthogp.neighbours.nearest import NearestRows, OrderedRows, metric_lengths, widths_of
 from orthogp.neighbours.posterior import NeighbourPosterior, Trend

@@ -235,9 +235,7 @@ def class_parts(model: GPClassifier, label: Any = None) -> AdditiveParts:
 def is_additive(model: Any) -> bool:
     """Return whether a fitted model is a sum of components with lattices of their own."""
     posterior = model.posterior_
-    return isinstance(
-        posterior[0] if isinstance(posterior, tuple) else posterior, AdditivePosterior
-    )
+    return (posterior[0] if isinstance(posterior, tuple) else posterior).additive
 
 
 def effect_on_odds(label: Any) -> str:
@@ -267,7 +265,7 @@ def _latent_number(known: list[Any], label: Any) -> int:
 
 
 def _additive(posterior: Any) -> AdditivePosterior:
-    if not isinstance(posterior, AdditivePosterior):
+    if not posterior.additive:
         raise InputError(
             "This model is not a sum of components with lattices of their own: fit with "
             'kernel="additive-matern32", or a sum of kernels on more than three columns.'

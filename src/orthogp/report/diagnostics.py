@@ -25,7 +25,7 @@ from sklearn.utils.validation import check_is_fitted
 from orthogp.errors import InputError
 from orthogp.exact.process import ExactPosterior
 from orthogp.fields.posterior import MOST_JOINT, IterativePosterior
-from orthogp.inference.family_posterior import FamilyPosterior
+from orthogp.inference.predictive import FamilyPosterior
 from orthogp.neighbours.posterior import NeighbourPosterior
 from orthogp.report.diagnostic_results import (
     DATA_BINS,

@@ -27,8 +27,7 @@ from orthogp.inference.bounds import whiten
 from orthogp.inference.moments import moments_from_statistics
 from orthogp.inference.posterior import Posterior
 from orthogp.kernels.sphere import is_on_sphere
-from orthogp.learning.kept_rows import KeptRows
-from orthogp.learning.sketches import Sketch
+from orthogp.learning.sketches import KeptRows, Sketch
 from orthogp.statistics import FourierStatistics
 from orthogp.statistics.lattice import MAX_DIMS
 
@@ -203,7 +202,7 @@ def _iterative_modes(posterior: IterativePosterior) -> _Modes:
 
 def _stand_in(model: Any, sketch: Sketch, width: NDArray[np.float64]) -> Posterior:
     """Return a posterior of lattice features with the hyperparameters that others have learned."""
-    statistics = sketch.statistics
+    statistics = sketch.statistics.parts[0]
     factor = np.maximum(statistics.lattice.period / (_STAND_IN_PERIOD * width), 1).astype(int)
     own = statistics.standardised(
         model.target_offset_ - sketch.shift, model.target_scale_

@@ -1,8 +1,12 @@
 """One pass over the data: sums on a frequency lattice."""
 
-from orthogp.statistics.fourier import FourierStatistics, RealSums
 from orthogp.statistics.lattice import ComponentLattice, FrequencyLattice
-from orthogp.statistics.sums import AdditiveStatistics, Statistics
+from orthogp.statistics.sums import (
+    AdditiveStatistics,
+    FourierStatistics,
+    RealSums,
+    Statistics,
+)
 
 __all__ = [
     "AdditiveStatistics",

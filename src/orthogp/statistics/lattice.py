@@ -159,6 +159,33 @@ class ComponentLattice(NamedTuple):
         phases = inputs @ (self.indices[1:] * self.lattice.spacing).T
         return np.concatenate([np.cos(phases), np.sin(phases)], axis=1)
 
+    def decimate(self, step: ArrayLike) -> ComponentLattice:
+        """Return the component on every `step`-th frequency, with the kept indices among them."""
+        factor = np.asarray(step, dtype=np.int64)
+        kept = self.indices[self._multiples(factor)] // factor
+        return self._replace(lattice=self.lattice.decimate(factor), indices=kept)
+
+    def staying(self, step: ArrayLike) -> NDArray[np.int64]:
+        """Return the columns of `design` that decimation keeps."""
+        return self._waves(self._multiples(np.asarray(step, dtype=np.int64)))
+
+    def positions(self, chosen: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the columns of `design` at chosen indices, index zero first, which has none."""
+        kept = {index: i for i, index in enumerate(map(tuple, self.indices.tolist()))}
+        try:
+            return self._waves(np.array([kept[index] for index in map(tuple, chosen.tolist())]))
+        except KeyError as error:
+            raise InputError(
+                f"The sums with other components are not kept at index {error.args[0]}."
+            ) from error
+
+    def _multiples(self, factor: NDArray[np.int64]) -> NDArray[np.int64]:
+        return np.flatnonzero(np.all(self.indices % factor == 0, axis=1))
+
+    def _waves(self, at: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the columns of cosines and of sines, without those of index zero."""
+        return np.concatenate([at[1:] - 1, at[1:] + len(self.indices) - 2])
+
     def __eq__(self, other: object) -> bool:
         return (
             isinstance(other, ComponentLattice)

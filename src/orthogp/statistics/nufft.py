@@ -5,18 +5,23 @@ r"""Sums over scattered points and series at scattered points, by non-uniform FF
 
 Two real columns share one complex transform: each real column's sums have Hermitian symmetry, and
 each real series is the real or imaginary part of the result.
+
+The sums of two components' products are half sums and differences of
+Σ w_n e^{i(ω_t·x_i ± ω_t'·x_j)}, one transform in d_i + d_j ≤ 3 dimensions for each pair.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import combinations
+from typing import NamedTuple
 
 import finufft
 import numpy as np
 from numpy.typing import NDArray
 
-from orthogp.statistics.lattice import FrequencyLattice
+from orthogp.statistics.lattice import MAX_DIMS, ComponentLattice, FrequencyLattice
 
 # The transforms' relative error. B = I + A/σ² must keep its eigenvalues ≥ 1 for signal-to-noise
 # ratios N v/σ² as large as 1e10, and tight tolerances cost little (see docs/mathematics.md).
@@ -28,6 +33,14 @@ CHUNK_ROWS = 2**22
 
 # Chunks are summed in one unit as long as their columns' sizes differ by no more powers of two.
 _SAME_UNIT = 6
+
+
+class Transforms(NamedTuple):
+    """The relative error of transforms, their threads (all cores if `None`), and rows at once."""
+
+    tolerance: float = TOLERANCE
+    num_threads: int | None = None
+    chunk_rows: int = CHUNK_ROWS
 
 
 def available_threads(num_threads: int | None = None) -> int:
@@ -163,44 +176,115 @@ def column_sizes(products: NDArray[np.float64], count: float) -> NDArray[np.floa
     return np.sqrt(np.append(1.0, squares))
 
 
-class PairSums:
-    """Accumulates Σ_n w_n e^{i(ω_s·x_n + ω_t·z_n)} over two lattices, chunk by chunk.
+# Rows whose cosines and sines are formed at once.
+_PRODUCT_ROWS = 2**12
+# Rough figures, which only decide whether a pair is summed by a transform or from its products:
+# the seconds that one cosine or sine takes,
+_WAVE_SECONDS = 5e-9
+# the seconds that one product of two of them takes,
+_PRODUCT_SECONDS = 6e-11
+# the seconds that a transform takes for each row, by its number of dimensions,
+_ROW_SECONDS = {2: 3e-7, 3: 1.5e-6}
+# and the seconds that it takes for each mode.
+_MODE_SECONDS = 2e-7
 
-    Here 0 ≤ s ≤ K of a lattice in one dimension, and |t_d| ≤ K_d of another: the sums at negative s
-    are conjugates. Multiplying the weights by e^{iω_c x} with c in the middle of 0, …, K makes the
-    half range a centred one, and the transform half as large.
+
+def cross_sums(
+    components: Sequence[ComponentLattice],
+    X: NDArray,
+    weights: NDArray[np.float64] | None,
+    transforms: Transforms,
+) -> dict[tuple[int, int], NDArray[np.float64]]:
+    """Return Σ w_n (cos, sin)(ω_t·x_i) (cos, sin)(ω_t'·x_j) for all pairs of components i < j.
+
+    Each by one transform in d_i + d_j ≤ 3 dimensions; beyond, or for few rows, from the cosines and
+    sines themselves.
     """
+    pairs = list(combinations(range(len(components)), 2))
+    transformed = {
+        pair
+        for pair in pairs
+        if _transform_is_quicker(components[pair[0]], components[pair[1]], len(X))
+    }
+    blocks = _products(components, [pair for pair in pairs if pair not in transformed], X, weights)
+    for i, j in transformed:
+        blocks[i, j] = _transformed(components[i], components[j], X, weights, transforms)
+    return {pair: blocks[pair] for pair in pairs}
 
-    def __init__(
-        self,
-        first: FrequencyLattice,
-        second: FrequencyLattice,
-        *,
-        tolerance: float = TOLERANCE,
-        num_threads: int | None = None,
-    ) -> None:
-        self._first, self._second = first, second
-        shape = (int(first.extent[0]) + 1, *second.target_shape)
-        self._shift = shape[0] // 2
-        self._total = np.zeros(shape, dtype=np.complex128)
-        self._plan = finufft.Plan(
-            1, shape, eps=tolerance, isign=1, nthreads=available_threads(num_threads)
-        )
 
-    def add(self, X: NDArray, Z: NDArray, weights: NDArray[np.float64] | None = None) -> None:
-        """Add rows with inputs X (n, 1) on the first lattice and Z (n, d) on the second."""
-        phases = np.empty((1 + self._second.num_dims, len(X)))
-        scaled_phases(X, self._first, out=phases[:1])
-        scaled_phases(Z, self._second, out=phases[1:])
-        strengths = np.exp(1j * self._shift * phases[0])
+def _transform_is_quicker(first: ComponentLattice, second: ComponentLattice, num_rows: int) -> bool:
+    num_dims = len(first.columns) + len(second.columns)
+    if num_dims > MAX_DIMS:
+        return False
+    waves = num_rows * 2 * (len(first.indices) + len(second.indices)) * _WAVE_SECONDS
+    product = waves + num_rows * 4 * len(first.indices) * len(second.indices) * _PRODUCT_SECONDS
+    modes = float(np.prod(2 * np.concatenate([first.reach, second.reach]) + 1.0)) / 2
+    return product > num_rows * _ROW_SECONDS[num_dims] + modes * _MODE_SECONDS
+
+
+def _transformed(
+    first: ComponentLattice,
+    second: ComponentLattice,
+    X: NDArray,
+    weights: NDArray[np.float64] | None,
+    transforms: Transforms,
+) -> NDArray[np.float64]:
+    """Return the cross sums of two components by one transform in all their dimensions."""
+    if len(first.columns) > 1:
+        return np.ascontiguousarray(_transformed(second, first, X, weights, transforms).T)
+    box = FrequencyLattice(second.lattice.spacing, second.reach, second.lattice.centre)
+    shape = (int(first.reach[0]) + 1, *box.target_shape)
+    totals = np.zeros(shape, dtype=np.complex128)
+    threads = available_threads(transforms.num_threads)
+    plan = finufft.Plan(1, shape, eps=transforms.tolerance, isign=1, nthreads=threads)
+    for part in chunks(len(X), transforms.chunk_rows):
+        rows = X[part]
+        phases = np.empty((len(shape), len(rows)))
+        scaled_phases(rows[:, list(first.columns)], first.lattice, out=phases[:1])
+        scaled_phases(rows[:, list(second.columns)], box, out=phases[1:])
+        # Sums at negative t are conjugates. Weights times e^{iω_c x}, c in the middle of 0, …, K,
+        # make the half range 0 ≤ t ≤ K a centred one, and the transform half as large.
+        strengths = np.exp(1j * (shape[0] // 2) * phases[0])
         if weights is not None:
-            strengths *= weights
-        self._plan.setpts(*phases)
-        self._total += self._plan.execute(strengths)
+            strengths *= weights[part]
+        plan.setpts(*phases)
+        totals += plan.execute(strengths)
+    # A half set in one dimension may hold either of ±t; the sums are at t ≥ 0.
+    t, other = first.indices[1:, 0], second.indices[1:]
+    sign = np.where(t < 0, -1, 1)
+    flat = totals.reshape(len(totals), -1)
+    strides = np.array(np.empty(box.target_shape, dtype=np.int8).strides)
+    linear, middle = other @ strides, flat.shape[1] // 2
+    plus = flat[np.abs(t)[:, None], middle + sign[:, None] * linear]
+    minus = flat[np.abs(t)[:, None], middle - sign[:, None] * linear]
+    c, s = len(t), len(other)
+    block = np.empty((2 * c, 2 * s))
+    block[:c, :s] = (minus.real + plus.real) / 2
+    block[c:, s:] = (minus.real - plus.real) / 2
+    # The imaginary parts belong to sign · θ ± θ'.
+    block[c:, :s] = sign[:, None] * (plus.imag + minus.imag) / 2
+    block[:c, s:] = sign[:, None] * (plus.imag - minus.imag) / 2
+    return block
 
-    def totals(self) -> NDArray[np.complex128]:
-        """Return the sums, (K+1, 2K+1, …), index zero of the second lattice in the middle."""
-        return self._total
+
+def _products(
+    components: Sequence[ComponentLattice],
+    pairs: list[tuple[int, int]],
+    X: NDArray,
+    weights: NDArray[np.float64] | None,
+) -> dict[tuple[int, int], NDArray[np.float64]]:
+    """Return the cross sums of some pairs from the cosines and sines themselves."""
+    blocks: dict[tuple[int, int], NDArray[np.float64]] = {
+        (i, j): np.zeros((2 * len(components[i].indices) - 2, 2 * len(components[j].indices) - 2))
+        for i, j in pairs
+    }
+    needed = sorted({i for pair in pairs for i in pair})
+    for part in chunks(len(X), _PRODUCT_ROWS):
+        designs = {i: components[i].design(X[part]) for i in needed}
+        for (i, j), block in blocks.items():
+            right = designs[j] if weights is None else weights[part, None] * designs[j]
+            block += designs[i].T @ right
+    return blocks
 
 
 def evaluate_series(

@@ -1,158 +1,441 @@
-r"""AdditiveStatistics: the sums of several components, and of every pair.
+r"""Everything that inference needs to know of a data set, summed in one pass.
 
-For f(x) = Σ_j f_j(x_{columns_j}), component j with its own lattice ω_t and a set of kept indices,
+With weights w_n (one unless given) and the lattice ω_t, a joint model has
 
-    own      Σ w_n e^{iω_t·x_j},  Σ w_n y_n e^{iω_t·x_j}        as in `FourierStatistics`
-    cross    Σ w_n (cos, sin)(ω_t·x_j) (cos, sin)(ω_t'·x_j')     for t, t' ≠ 0 kept
+    point_sums[t]  = Σ w_n e^{iω_t·(x_n−x₀)}        |t_d| ≤ 2K_d
+    target_sums[t] = Σ w_n y_n e^{iω_t·(x_n−x₀)}    |t_d| ≤ K_d
+    count = Σ w_n,   yy = Σ w_n y_n²
 
-The cross sums are half sums and differences of Σ w_n e^{i(ω_t·x_j ± ω_t'·x_j')}, one non-uniform
-FFT in d_j + d_j' ≤ 3 dimensions for each pair; beyond three dimensions, or for few rows, they are
-products of the cosines and sines themselves. The sums know no kernel.
+and f(x) = Σ_j f_j(x_{columns_j}) has those of each component, on lattices of their own, and for
+each pair, at the indices that are kept,
+
+    cross    Σ w_n (cos, sin)(ω_t·x_j) (cos, sin)(ω_t'·x_j')     for t, t' ≠ 0
+
+The sums know no kernel. Data sets on the same lattices add and subtract, and hyperparameters,
+kernels and feature sets change without touching the rows again.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from itertools import combinations, pairwise
+from dataclasses import dataclass, fields, replace
+from functools import partial
+from itertools import pairwise
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from orthogp.errors import InputError, LatticeMismatchError
+from orthogp.errors import InputError, LatticeMismatchError, check_finite
 from orthogp.persistence import PersistenceMixin
-from orthogp.statistics.fourier import FourierStatistics, RealSums, check_statistics_rows
-from orthogp.statistics.lattice import MAX_DIMS, ComponentLattice, FrequencyLattice
-from orthogp.statistics.nufft import TOLERANCE, ColumnSums, PairSums, chunks, column_sizes
+from orthogp.rows import Rows
+from orthogp.statistics.lattice import ComponentLattice, FrequencyLattice
+from orthogp.statistics.nufft import (
+    CHUNK_ROWS,
+    TOLERANCE,
+    ColumnSums,
+    Transforms,
+    chunks,
+    column_sizes,
+    cross_sums,
+)
 
-# Rows whose cosines and sines are formed at once.
-_PRODUCT_ROWS = 2**12
-# Seconds for each cosine or sine, for each product of two at a row; for each row of a transform and
-# each of its modes (rough figures: they only decide which way is taken).
-_WAVE_SECONDS, _PRODUCT_SECONDS = 5e-9, 6e-11
-_ROW_SECONDS, _MODE_SECONDS = {2: 3e-7, 3: 1.5e-6}, 2e-7
+#: Maps a chunk of X to columns whose sums are kept too, (n, q).
+Covariates = Callable[[NDArray], NDArray[np.float64]]
 
 
-def cross_sums(
-    components: Sequence[ComponentLattice],
-    X: NDArray,
-    weights: NDArray[np.float64] | None,
-    *,
-    tolerance: float,
-    num_threads: int | None,
-    chunk_rows: int,
-) -> dict[tuple[int, int], NDArray[np.float64]]:
-    """Return Σ w_n (cos, sin)(ω_t·x_i) (cos, sin)(ω_t'·x_j) for all pairs of components i < j.
+class RealSums(NamedTuple):
+    """The sums of products of cosines and sines, before any kernel scales them.
 
-    Each by one transform in d_i + d_j ≤ 3 dimensions; beyond, or for few rows, from the cosines and
-    sines themselves.
+    The columns are cos(ω_t·x) for every t of a half set, sin(ω_t·x) for every t but zero, and the
+    covariates.
     """
-    pairs = list(combinations(range(len(components)), 2))
-    transformed = {
-        pair
-        for pair in pairs
-        if _transform_is_quicker(components[pair[0]], components[pair[1]], len(X))
-    }
-    blocks = _products(components, [pair for pair in pairs if pair not in transformed], X, weights)
-    for i, j in transformed:
-        blocks[i, j] = _transformed(
-            components[i],
-            components[j],
-            X,
-            weights,
-            tolerance=tolerance,
-            num_threads=num_threads,
-            chunk_rows=chunk_rows,
-        )
-    return {pair: blocks[pair] for pair in pairs}
+
+    gram: NDArray[np.float64]
+    projection: NDArray[np.float64]
 
 
-def _transform_is_quicker(first: ComponentLattice, second: ComponentLattice, num_rows: int) -> bool:
-    num_dims = len(first.columns) + len(second.columns)
-    if num_dims > MAX_DIMS:
-        return False
-    waves = num_rows * 2 * (len(first.indices) + len(second.indices)) * _WAVE_SECONDS
-    product = waves + num_rows * 4 * len(first.indices) * len(second.indices) * _PRODUCT_SECONDS
-    modes = float(np.prod(2 * np.concatenate([first.reach, second.reach]) + 1.0)) / 2
-    return product > num_rows * _ROW_SECONDS[num_dims] + modes * _MODE_SECONDS
+class _Sums(PersistenceMixin, ABC):
+    """Sums of one component, or of several: sums of data sets on the same lattices combine."""
 
+    #: Whether there is one component of all columns, at all indices of its lattice.
+    joint: ClassVar[bool]
 
-def _transformed(
-    first: ComponentLattice,
-    second: ComponentLattice,
-    X: NDArray,
-    weights: NDArray[np.float64] | None,
-    *,
-    tolerance: float,
-    num_threads: int | None,
-    chunk_rows: int,
-) -> NDArray[np.float64]:
-    """Return the cross sums of two components by one transform in all their dimensions."""
-    if len(first.columns) > 1:
-        turned = _transformed(
-            second,
-            first,
-            X,
-            weights,
-            tolerance=tolerance,
-            num_threads=num_threads,
-            chunk_rows=chunk_rows,
-        )
-        return np.ascontiguousarray(turned.T)
-    boxes = [
-        FrequencyLattice(own.lattice.spacing, own.reach, own.lattice.centre)
-        for own in (first, second)
-    ]
-    sums = PairSums(*boxes, tolerance=tolerance, num_threads=num_threads)
-    for part in chunks(len(X), chunk_rows):
-        rows = X[part]
-        own_weights = None if weights is None else weights[part]
-        sums.add(rows[:, list(first.columns)], rows[:, list(second.columns)], own_weights)
-    totals = sums.totals()
-    # A half set in one dimension may hold either of ±t; the sums are at t ≥ 0.
-    t, other = first.indices[1:, 0], second.indices[1:]
-    sign = np.where(t < 0, -1, 1)
-    flat = totals.reshape(len(totals), -1)
-    strides = np.array(np.empty(boxes[1].target_shape, dtype=np.int8).strides)
-    linear, middle = other @ strides, flat.shape[1] // 2
-    plus = flat[np.abs(t)[:, None], middle + sign[:, None] * linear]
-    minus = flat[np.abs(t)[:, None], middle - sign[:, None] * linear]
-    c, s = len(t), len(other)
-    block = np.empty((2 * c, 2 * s))
-    block[:c, :s] = (minus.real + plus.real) / 2
-    block[c:, s:] = (minus.real - plus.real) / 2
-    # The imaginary parts belong to sign · θ ± θ'.
-    block[c:, :s] = sign[:, None] * (plus.imag + minus.imag) / 2
-    block[:c, s:] = sign[:, None] * (plus.imag - minus.imag) / 2
-    return block
+    #: The sums of each component: a field of one class, a property of the other.
+    parts: Any
 
+    def __add__(self, other: Self) -> Self:
+        """Return the statistics of both data sets together."""
+        if type(other) is not type(self):
+            return NotImplemented
+        return self._combined(other, 1.0)
 
-def _products(
-    components: Sequence[ComponentLattice],
-    pairs: list[tuple[int, int]],
-    X: NDArray,
-    weights: NDArray[np.float64] | None,
-) -> dict[tuple[int, int], NDArray[np.float64]]:
-    """Return the cross sums of some pairs from the cosines and sines themselves."""
-    blocks: dict[tuple[int, int], NDArray[np.float64]] = {
-        (i, j): np.zeros((2 * len(components[i].indices) - 2, 2 * len(components[j].indices) - 2))
-        for i, j in pairs
-    }
-    needed = sorted({i for pair in pairs for i in pair})
-    for part in chunks(len(X), _PRODUCT_ROWS):
-        designs = {i: components[i].design(X[part]) for i in needed}
-        for (i, j), block in blocks.items():
-            right = designs[j] if weights is None else weights[part, None] * designs[j]
-            block += designs[i].T @ right
-    return blocks
+    def __sub__(self, other: Self) -> Self:
+        """Return the statistics with the rows of `other` taken out."""
+        if type(other) is not type(self):
+            return NotImplemented
+        return self._combined(other, -1.0)
 
+    @abstractmethod
+    def _combined(self, other: Any, sign: float) -> Self:
+        """Return the sums plus `sign` times others of the same columns, on the same lattices."""
 
-# Rows transformed at once: large enough to keep the transforms busy, small beside the sums.
-CHUNK_ROWS = 2**19
+    @property
+    def num_targets(self) -> int:
+        """The number p of target columns."""
+        return len(self.parts[0].yy)
+
+    @property
+    def num_covariates(self) -> int:
+        """The number q of covariate columns."""
+        return len(self.parts[0].covariate_gram)
+
+    @property
+    def target_totals(self) -> NDArray[np.float64]:
+        """Σ w_n y_n for each target, (p,)."""
+        first = self.parts[0]
+        return first.target_sums[(slice(None), *first.lattice.extent)].real
 
 
 @dataclass(frozen=True, eq=False)
-class AdditiveStatistics(PersistenceMixin):
+class FourierStatistics(_Sums):
+    """The sums of a data set on a frequency lattice; see the module's docstring.
+
+    Attributes
+    ----------
+    lattice : FrequencyLattice
+    rows : float
+        The number of rows with positive weight.
+    count : float
+        Σ w_n.
+    log_weights : float
+        Σ log w_n over the rows with positive weight.
+    point_sums : (4K+1, …), complex
+    target_sums : (p, 2K+1, …), complex
+    yy : (p,)
+    covariate_sums : (q, 2K+1, …), complex
+        Σ w_n c_nj e^{iω_t·(x_n−x₀)} for the covariates c, if any.
+    covariate_gram, covariate_targets : (q, q), (q, p)
+        Σ w_n c_ni c_nj and Σ w_n c_ni y_nj.
+    """
+
+    joint = True
+
+    lattice: FrequencyLattice
+    rows: float
+    count: float
+    log_weights: float
+    point_sums: NDArray[np.complex128]
+    target_sums: NDArray[np.complex128]
+    yy: NDArray[np.float64]
+    covariate_sums: NDArray[np.complex128]
+    covariate_gram: NDArray[np.float64]
+    covariate_targets: NDArray[np.float64]
+
+    @classmethod
+    def from_data(
+        cls,
+        lattice: FrequencyLattice,
+        X: ArrayLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        *,
+        target_shift: ArrayLike = 0.0,
+        covariates: Covariates | None = None,
+        tolerance: float = TOLERANCE,
+        num_threads: int | None = None,
+        chunk_rows: int = CHUNK_ROWS,
+    ) -> FourierStatistics:
+        """Return the statistics of the rows (X, y), in one pass, accumulated in double precision.
+
+        Parameters
+        ----------
+        X : (n, d)
+        y : (n,) or (n, p)
+        sample_weight : (n,), optional
+            Weights ≥ 0; rows of weight zero are as good as absent.
+        target_shift : float or (p,)
+            Subtracted from y, so that a large mean does not cost the sums their digits.
+        covariates : callable, optional
+            Maps a chunk of X to (n, q) columns whose sums are kept too.
+        tolerance : float
+            Relative error of the transforms.
+        num_threads : int, optional
+            All available cores unless given.
+        """
+        rows = _checked(X, y, sample_weight)
+        if rows.X.ndim != 2 or rows.X.shape[1] != lattice.num_dims:
+            raise InputError(
+                f"X must have {lattice.num_dims} columns as the lattice has, got shape "
+                f"{rows.X.shape}."
+            )
+        shift = np.asarray(target_shift, dtype=np.float64)
+        transforms = Transforms(tolerance, num_threads, chunk_rows)
+        return _Pass(rows, shift, covariates, transforms).statistics(lattice)
+
+    @classmethod
+    def from_dask(
+        cls,
+        data: Any,
+        target: Any,
+        *,
+        inputs: Sequence[Any] | None = None,
+        weights: Any = None,
+        lattice: FrequencyLattice | None = None,
+        scheduler: Any = None,
+        **settings: Any,
+    ) -> FourierStatistics:
+        """Return the statistics of a dask array or data frame, summed where its chunks are.
+
+        Only sums travel; the chunks that the rows are cut into change the rounding alone.
+
+        Parameters
+        ----------
+        data : dask array (n, d), or dask data frame
+        target : dask array (n,) or (n, p), or columns of `data` by number or name
+        inputs : sequence, optional
+            The columns of X; all others unless given.
+        weights : dask array (n,), or a column of `data`, optional
+        lattice : FrequencyLattice, optional
+            Unless given, a first pass finds the extent of the data, and the lattice is as a model
+            would choose it.
+        scheduler : str or distributed.Client, optional
+            The scheduler's address, or a client; dask's current scheduler unless given.
+        **settings
+            Of `from_data`; `num_threads` is one unless given.
+        """
+        from orthogp.files.cluster import sum_collection
+
+        return sum_collection(
+            partial(cls.from_data, **{"num_threads": 1, **settings}),
+            data,
+            target,
+            inputs=inputs,
+            weights=weights,
+            lattice=lattice,
+            scheduler=scheduler,
+        )
+
+    @property
+    def parts(self) -> tuple[FourierStatistics, ...]:  # type: ignore[override]
+        """The statistics of each component of a model: of a joint one, these."""
+        return (self,)
+
+    @property
+    def components(self) -> tuple[ComponentLattice, ...]:
+        """A joint model's only component: all columns, all modes."""
+        columns = tuple(range(self.lattice.num_dims))
+        return (ComponentLattice(columns, self.lattice, self.lattice.half_indices()),)
+
+    def _combined(self, other: FourierStatistics, sign: float) -> FourierStatistics:
+        if self.lattice != other.lattice:
+            raise LatticeMismatchError(
+                "Statistics combine on one lattice only, got "
+                f"{self.lattice} and {other.lattice}: sum both data sets on the same lattice."
+            )
+        if self.num_targets != other.num_targets or self.num_covariates != other.num_covariates:
+            raise LatticeMismatchError(
+                "Statistics combine with the same columns only, got "
+                f"{self.num_targets} and {other.num_targets} targets, "
+                f"{self.num_covariates} and {other.num_covariates} covariates."
+            )
+        sums = {
+            field.name: getattr(self, field.name) + sign * getattr(other, field.name)
+            for field in fields(self)
+            if field.name != "lattice"
+        }
+        return FourierStatistics(lattice=self.lattice, **sums)
+
+    def decimate(self, factor: ArrayLike) -> FourierStatistics:
+        """Return the statistics on every `factor`-th frequency: a period as much shorter."""
+        factors = np.broadcast_to(np.asarray(factor, dtype=np.int64), self.lattice.extent.shape)
+        lattice = self.lattice.decimate(factors)
+        # Up to index nK; the middle of each axis is index zero.
+        points, inner = (
+            tuple(
+                slice(n * (k - f * (k // f)), n * (k + f * (k // f)) + 1, f)
+                for k, f in zip(self.lattice.extent, factors, strict=True)
+            )
+            for n in (2, 1)
+        )
+        return replace(
+            self,
+            lattice=lattice,
+            point_sums=self.point_sums[points],
+            target_sums=self.target_sums[(slice(None), *inner)],
+            covariate_sums=self.covariate_sums[(slice(None), *inner)],
+        )
+
+    def thinned(self, steps: Sequence[ArrayLike]) -> FourierStatistics:
+        """Return the statistics with the only component's lattice decimated."""
+        (factor,) = steps
+        return self.decimate(factor)
+
+    def emptied(self) -> FourierStatistics:
+        """Return the lattice and the totals, without the sums on the lattice."""
+        return replace(
+            self,
+            point_sums=self.point_sums[..., :0].copy(),
+            target_sums=self.target_sums[..., :0].copy(),
+            covariate_sums=self.covariate_sums[..., :0].copy(),
+        )
+
+    def standardised(self, offset: ArrayLike, scale: ArrayLike) -> FourierStatistics:
+        """Return the statistics of (y − offset)/scale, without touching the rows."""
+        offset = np.broadcast_to(np.asarray(offset, dtype=float), self.yy.shape)
+        scale = np.broadcast_to(np.asarray(scale, dtype=float), self.yy.shape)
+        inner = tuple(slice(k, 3 * k + 1) for k in self.lattice.extent)
+        column = (slice(None), *(None,) * self.lattice.num_dims)
+        shifted = self.target_sums - offset[column] * self.point_sums[inner]
+        covariate_totals = self.covariate_sums[(slice(None), *self.lattice.extent)].real
+        yy = self.yy - 2 * offset * self.target_totals + offset**2 * self.count
+        return replace(
+            self,
+            target_sums=shifted / scale[column],
+            yy=np.maximum(yy, 0.0) / scale**2,
+            covariate_targets=(self.covariate_targets - np.outer(covariate_totals, offset)) / scale,
+        )
+
+    def real_sums(self, indices: NDArray[np.int64]) -> RealSums:
+        """Return the sums of products of cosines and sines on a half set of indices.
+
+        cos_a cos_b, sin_a sin_b and cos_a sin_b are half sums and differences of the point sums at
+        a − b and a + b.
+
+        Parameters
+        ----------
+        indices : (s, d)
+            One of each pair ±t, index zero first.
+        """
+        points = self.point_sums.ravel()
+        strides = np.array(self.point_sums.strides) // self.point_sums.itemsize
+        if not self.point_sums.flags.c_contiguous:
+            points = np.ascontiguousarray(self.point_sums).ravel()
+            strides = np.array(np.empty(self.point_sums.shape, dtype=np.int8).strides)
+        middle = int(strides @ (2 * self.lattice.extent))
+        linear = indices @ strides
+        s, q = len(indices), self.num_covariates
+        gram = np.empty((2 * s - 1 + q, 2 * s - 1 + q), order="F")
+        sines = slice(s, 2 * s - 1)
+        for part in chunks(s, 256):
+            minus = points[middle - linear[:, None] + linear[None, part]]
+            plus = points[middle + linear[:, None] + linear[None, part]]
+            gram[:s, part] = (minus.real + plus.real) / 2
+            gram[sines, part] = ((plus.imag - minus.imag) / 2)[1:]
+            sine_part = slice(max(part.start, 1) - 1 + s, part.stop - 1 + s)
+            first = 1 if part.start == 0 else 0
+            gram[sines, sine_part] = ((minus.real - plus.real) / 2)[1:, first:]
+        gram[:s, sines] = gram[sines, :s].T
+        at = tuple((indices + self.lattice.extent).T)
+        targets = self.target_sums[(slice(None), *at)]
+        projection = np.concatenate(
+            [targets.real.T, targets.imag.T[1:], self.covariate_targets], axis=0
+        )
+        if q:
+            covariates = self.covariate_sums[(slice(None), *at)]
+            gram[:s, 2 * s - 1 :] = covariates.real.T
+            gram[sines, 2 * s - 1 :] = covariates.imag.T[1:]
+            gram[2 * s - 1 :, : 2 * s - 1] = gram[: 2 * s - 1, 2 * s - 1 :].T
+            gram[2 * s - 1 :, 2 * s - 1 :] = self.covariate_gram
+        return RealSums(gram, projection)
+
+
+class _Pass(NamedTuple):
+    """Rows to be summed, their targets less a shift, and columns beside the targets."""
+
+    rows: Rows
+    shift: NDArray[np.float64]
+    covariates: Covariates | None
+    transforms: Transforms
+
+    def statistics(
+        self, lattice: FrequencyLattice, columns: Sequence[int] | None = None
+    ) -> FourierStatistics:
+        """Return the sums on a lattice over some columns of X, or over all of them."""
+        X, targets, weights, _ = self.rows
+        num_targets, chunk_rows = targets.shape[1], self.transforms.chunk_rows
+        num_covariates = 0 if self.covariates is None else self.covariates(X[:1]).shape[1]
+        num_columns = 1 + num_targets + num_covariates
+        sums = ColumnSums(
+            lattice,
+            num_columns,
+            tolerance=self.transforms.tolerance,
+            num_threads=self.transforms.num_threads,
+            max_rows=min(len(X), chunk_rows),
+        )
+        count, rows, log_weights = 0.0, 0.0, 0.0
+        products = np.zeros((num_columns - 1, num_columns - 1))
+        for part in chunks(len(X), chunk_rows):
+            values = np.asarray(targets[part], dtype=np.float64)
+            if self.shift.any():
+                values = values - self.shift
+            if self.covariates is not None:
+                values = np.concatenate([values, self.covariates(X[part])], axis=1)
+            weighted, chunk_weights = values, None
+            chunk_count = num_used = float(len(values))
+            if weights is not None:
+                chunk_weights = np.asarray(weights[part], dtype=np.float64)
+                positive = chunk_weights[chunk_weights > 0]
+                weighted = chunk_weights[:, None] * values
+                chunk_count, num_used = float(chunk_weights.sum()), len(positive)
+                log_weights += np.log(positive).sum()
+            # Not values.T @ weighted: BLAS threads spin for a while after a call, on the cores
+            # that the next transform needs, and its time then multiplies.
+            own = np.einsum("ni,nj->ij", values, weighted)
+            count, rows, products = count + chunk_count, rows + num_used, products + own
+            inputs = X[part] if columns is None else X[part][:, list(columns)]
+            sums.add(inputs, [1.0, *values.T], chunk_weights, column_sizes(own, chunk_count))
+        if not np.isfinite(products).all():
+            check_finite(targets, "y")
+            raise InputError("y is too large: the sum of its squares overflows; rescale it.")
+        totals = sums.totals()
+        inner, p = tuple(slice(k, 3 * k + 1) for k in lattice.extent), num_targets
+        return FourierStatistics(
+            lattice=lattice,
+            rows=float(rows),
+            count=count,
+            log_weights=float(log_weights),
+            point_sums=totals[0],
+            target_sums=totals[(slice(1, p + 1), *inner)].copy(),
+            yy=np.diag(products)[:p].copy(),
+            covariate_sums=totals[(slice(p + 1, None), *inner)].copy(),
+            covariate_gram=products[p:, p:].copy(),
+            covariate_targets=products[p:, :p].copy(),
+        )
+
+
+def _checked(X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None) -> Rows:
+    """Return rows as arrays that can be summed."""
+    X, y = np.asarray(X), np.asarray(y)
+    if X.ndim == 1:
+        X = X[:, None]
+    if y.ndim not in (1, 2) or len(y) != len(X):
+        raise InputError(
+            f"y must have one value or one row per row of X ({len(X)}), got shape {y.shape}."
+        )
+    if len(X) == 0:
+        raise InputError("The data are empty: at least one row is needed.")
+    check_finite(X, "X")
+    if sample_weight is None:
+        return Rows(X, y.reshape(len(y), -1))
+    weights = np.asarray(sample_weight)
+    if weights.shape != (len(X),):
+        raise InputError(
+            f"sample_weight must have one value per row ({len(X)}), got shape {weights.shape}."
+        )
+    check_finite(weights, "sample_weight")
+    if (negative := np.count_nonzero(weights < 0)) > 0:
+        raise InputError(f"sample_weight must be ≥ 0, but {negative} values are negative.")
+    return Rows(X, y.reshape(len(y), -1), weights)
+
+
+# Rows transformed at once: large enough to keep the transforms busy, small beside the sums.
+_CHUNK_ROWS = 2**19
+
+
+@dataclass(frozen=True, eq=False)
+class AdditiveStatistics(_Sums):
     """The sums of a data set for the components of an additive model; see the module's docstring.
 
     Attributes
@@ -164,6 +447,8 @@ class AdditiveStatistics(PersistenceMixin):
         For i < j, the products of the components' cosines and sines at their kept indices.
     """
 
+    joint = False
+
     components: tuple[ComponentLattice, ...]
     parts: tuple[FourierStatistics, ...]
     cross: dict[tuple[int, int], NDArray[np.float64]]
@@ -172,57 +457,21 @@ class AdditiveStatistics(PersistenceMixin):
     def from_data(
         cls,
         components: Sequence[ComponentLattice],
-        X: ArrayLike,
-        y: ArrayLike,
-        sample_weight: ArrayLike | None = None,
+        rows: Rows,
         *,
         target_shift: ArrayLike = 0.0,
-        covariates: Callable[[NDArray], NDArray[np.float64]] | None = None,
-        tolerance: float = TOLERANCE,
+        covariates: Covariates | None = None,
         num_threads: int | None = None,
-        chunk_rows: int = CHUNK_ROWS,
+        chunk_rows: int = _CHUNK_ROWS,
     ) -> AdditiveStatistics:
-        """Return the statistics of the rows (X, y); parameters as in `FourierStatistics`."""
+        """Return the statistics of the rows; parameters as in `FourierStatistics`."""
         components = tuple(components)
         if not components:
             raise InputError("Additive statistics need at least one component.")
-        X, targets, weights = check_statistics_rows(X, y, sample_weight)
-        shift = np.asarray(target_shift, dtype=np.float64)
-
-        def columns_of(part: slice) -> NDArray[np.float64]:
-            """Return the shifted targets and the covariates of a chunk."""
-            columns = np.asarray(targets[part], dtype=np.float64) - shift
-            if covariates is None:
-                return columns
-            return np.concatenate([columns, covariates(X[part])], axis=1)
-
-        totals = _Totals.of(columns_of, weights, len(X), targets, chunk_rows)
-        sizes = column_sizes(totals.products, totals.count)
-        parts = []
-        for own in components:
-            sums = ColumnSums(
-                own.lattice,
-                1 + totals.products.shape[0],
-                tolerance=tolerance,
-                num_threads=num_threads,
-                max_rows=min(len(X), chunk_rows),
-            )
-            for part in chunks(len(X), chunk_rows):
-                chunk_weights = None if weights is None else weights[part]
-                inputs = X[part][:, list(own.columns)]
-                sums.add(inputs, [1.0, *columns_of(part).T], chunk_weights, sizes)
-            parts.append(totals.statistics(own.lattice, sums.totals()))
-        cross = cross_sums(
-            components,
-            X,
-            weights,
-            tolerance=tolerance,
-            num_threads=num_threads,
-            chunk_rows=chunk_rows,
-        )
-        return cls(components, tuple(parts), cross)
-
-    # ------------------------------------------------------------------ what all parts share
+        rows, transforms = _checked(*rows[:3]), Transforms(TOLERANCE, num_threads, chunk_rows)
+        summed = _Pass(rows, np.asarray(target_shift, dtype=np.float64), covariates, transforms)
+        parts = tuple(summed.statistics(own.lattice, own.columns) for own in components)
+        return cls(components, parts, cross_sums(components, rows.X, rows.weights, transforms))
 
     @property
     def rows(self) -> float:
@@ -244,34 +493,7 @@ class AdditiveStatistics(PersistenceMixin):
         """Σ w_n y_n² for each target, (p,)."""
         return self.parts[0].yy
 
-    @property
-    def num_targets(self) -> int:
-        """The number p of target columns."""
-        return self.parts[0].num_targets
-
-    @property
-    def num_covariates(self) -> int:
-        """The number q of covariate columns."""
-        return self.parts[0].num_covariates
-
-    @property
-    def target_totals(self) -> NDArray[np.float64]:
-        """Σ w_n y_n for each target, (p,)."""
-        return self.parts[0].target_totals
-
-    # ------------------------------------------------------------------ arithmetic
-
-    def __add__(self, other: AdditiveStatistics) -> AdditiveStatistics:
-        """Return the statistics of both data sets together."""
-        return self._combine(other, 1.0)
-
-    def __sub__(self, other: AdditiveStatistics) -> AdditiveStatistics:
-        """Return the statistics with the rows of `other` taken out."""
-        return self._combine(other, -1.0)
-
-    def _combine(self, other: AdditiveStatistics, sign: float) -> AdditiveStatistics:
-        if not isinstance(other, AdditiveStatistics):
-            return NotImplemented
+    def _combined(self, other: AdditiveStatistics, sign: float) -> AdditiveStatistics:
         if self.components != other.components:
             raise LatticeMismatchError(
                 "Additive statistics combine for the same components, on the same lattices, only: "
@@ -280,7 +502,7 @@ class AdditiveStatistics(PersistenceMixin):
         pairs = zip(self.parts, other.parts, strict=True)
         return AdditiveStatistics(
             self.components,
-            tuple(own + its if sign > 0 else own - its for own, its in pairs),
+            tuple(own._combined(its, sign) for own, its in pairs),
             {pair: own + sign * other.cross[pair] for pair, own in self.cross.items()},
         )
 
@@ -289,30 +511,27 @@ class AdditiveStatistics(PersistenceMixin):
         parts = tuple(part.standardised(offset, scale) for part in self.parts)
         return replace(self, parts=parts)
 
-    def decimate(self, factors: Sequence[ArrayLike]) -> AdditiveStatistics:
-        """Return the statistics on every `factors[j]`-th frequency of component j.
+    def emptied(self) -> AdditiveStatistics:
+        """Return the lattices and the totals, without the sums on the lattices."""
+        return replace(self, parts=tuple(part.emptied() for part in self.parts), cross={})
 
-        Of the kept indices those remain that are multiples of the factors.
+    def thinned(self, steps: Sequence[ArrayLike]) -> AdditiveStatistics:
+        """Return the statistics on every `steps[j]`-th frequency of component j.
+
+        Of the kept indices the multiples of the steps remain.
         """
-        components, parts, kept = [], [], []
-        for own, part, factor in zip(self.components, self.parts, factors, strict=True):
-            step = np.broadcast_to(np.asarray(factor, dtype=np.int64), own.lattice.extent.shape)
-            thin = part.decimate(step)
-            stays = np.all(own.indices % step == 0, axis=1)
-            components.append(
-                ComponentLattice(own.columns, thin.lattice, own.indices[stays] // step)
-            )
-            parts.append(thin)
-            kept.append(_twice(np.flatnonzero(stays), len(stays)))
+        kept = [own.staying(step) for own, step in zip(self.components, steps, strict=True)]
         cross = {
             (i, j): block
             if len(kept[i]) == block.shape[0] and len(kept[j]) == block.shape[1]
             else block[np.ix_(kept[i], kept[j])]
             for (i, j), block in self.cross.items()
         }
-        return AdditiveStatistics(tuple(components), tuple(parts), cross)
-
-    # ------------------------------------------------------------------ sums of real products
+        return AdditiveStatistics(
+            tuple(own.decimate(step) for own, step in zip(self.components, steps, strict=True)),
+            tuple(part.decimate(step) for part, step in zip(self.parts, steps, strict=True)),
+            cross,
+        )
 
     def real_sums(self, indices: Sequence[NDArray[np.int64]]) -> RealSums:
         """Return the sums of products of all real columns.
@@ -325,8 +544,10 @@ class AdditiveStatistics(PersistenceMixin):
         indices : sequence of (s, d)
             A subset of each component's kept indices, index zero first.
         """
+        if len(self.parts) == 1:
+            return self.parts[0].real_sums(indices[0])
         positions = [
-            _positions(own, chosen) for own, chosen in zip(self.components, indices, strict=True)
+            own.positions(chosen) for own, chosen in zip(self.components, indices, strict=True)
         ]
         sizes = [2 * len(chosen) - 2 for chosen in indices]
         starts = np.cumsum([1, *sizes])
@@ -369,7 +590,7 @@ class AdditiveStatistics(PersistenceMixin):
             f is the series with these multiples of the columns of `real_sums(indices)`.
         """
         positions = [
-            _positions(own, chosen) for own, chosen in zip(self.components, indices, strict=True)
+            own.positions(chosen) for own, chosen in zip(self.components, indices, strict=True)
         ]
         edges = np.cumsum([1, *(len(own) for own in positions)])
         waves = [z[a:b] for a, b in pairwise(edges)]
@@ -391,74 +612,3 @@ class AdditiveStatistics(PersistenceMixin):
 
 #: The sums of one model: of its only component, or of several and their pairs.
 Statistics = FourierStatistics | AdditiveStatistics
-
-
-@dataclass(frozen=True)
-class _Totals:
-    """What is summed without any lattice."""
-
-    rows: float
-    count: float
-    log_weights: float
-    #: Σ w_n c_ni c_nj over the targets and covariates c.
-    products: NDArray[np.float64]
-    num_targets: int
-
-    @classmethod
-    def of(
-        cls,
-        columns_of: Callable[[slice], NDArray[np.float64]],
-        weights: NDArray[np.float64] | None,
-        num_rows: int,
-        targets: NDArray,
-        chunk_rows: int,
-    ) -> _Totals:
-        products = 0.0
-        for part in chunks(num_rows, chunk_rows):
-            columns = columns_of(part)
-            weighted = columns if weights is None else weights[part, None] * columns
-            products = products + np.einsum("ni,nj->ij", columns, weighted)
-        products = np.asarray(products)
-        if not np.isfinite(products).all():
-            raise InputError("y is too large: the sum of its squares overflows; rescale it.")
-        if weights is None:
-            return cls(num_rows, num_rows, 0.0, products, targets.shape[1])
-        positive = weights > 0
-        log_weights = float(np.log(weights[positive]).sum())
-        rows, count = float(np.count_nonzero(positive)), float(weights.sum())
-        return cls(rows, count, log_weights, products, targets.shape[1])
-
-    def statistics(
-        self, lattice: FrequencyLattice, sums: NDArray[np.complex128]
-    ) -> FourierStatistics:
-        """Return one component's statistics from the sums of its columns."""
-        inner, p = tuple(slice(k, 3 * k + 1) for k in lattice.extent), self.num_targets
-        return FourierStatistics(
-            lattice=lattice,
-            rows=float(self.rows),
-            count=float(self.count),
-            log_weights=self.log_weights,
-            point_sums=sums[0],
-            target_sums=sums[(slice(1, p + 1), *inner)].copy(),
-            yy=np.diag(self.products)[:p].copy(),
-            covariate_sums=sums[(slice(p + 1, None), *inner)].copy(),
-            covariate_gram=self.products[p:, p:].copy(),
-            covariate_targets=self.products[p:, :p].copy(),
-        )
-
-
-def _positions(own: ComponentLattice, chosen: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return where the cosines and sines at the chosen indices stand in the cross sums."""
-    kept = {index: i for i, index in enumerate(map(tuple, own.indices.tolist()))}
-    try:
-        at = np.array([kept[index] for index in map(tuple, chosen.tolist())])
-    except KeyError as error:
-        raise InputError(
-            f"The sums with other components are not kept at index {error.args[0]}."
-        ) from error
-    return _twice(at, len(own.indices))
-
-
-def _twice(at: NDArray[np.int64], num_indices: int) -> NDArray[np.int64]:
-    """Return the positions of cosines and of sines, without those of index zero."""
-    return np.concatenate([at[1:] - 1, at[1:] + num_indices - 2])

@@ -34,9 +34,9 @@ from orthogp.errors import InputError
 from orthogp.features import MeanPrior
 from orthogp.features.base import as_rows, prior_variance
 from orthogp.features.spectral import SpectralFeatures
-from orthogp.inference.definite import lower_factor
-from orthogp.inference.family_posterior import FamilyPosterior
 from orthogp.inference.parameters import Slot, learned_slots, pack, unpack
+from orthogp.inference.predictive import FamilyPosterior
+from orthogp.inference.threads import lower_factor
 from orthogp.kernels import Kernel
 from orthogp.precision import AnyArray, in_double
 from orthogp.rows import Domain

@@ -29,7 +29,7 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 
 from orthogp.errors import InputError
-from orthogp.inference.definite import lower_factor
+from orthogp.inference.threads import lower_factor
 from orthogp.precision import AnyArray
 
 # The least variance of a combination of coefficients, relative to the largest: rounding.

@@ -29,8 +29,7 @@ from orthogp.kernels import Categorical, Kernel, On, OnSphere, Product, Sum
 from orthogp.kernels.cyclic import own_periods
 from orthogp.kernels.sphere import Sphere
 from orthogp.kernels.terms import Term
-from orthogp.learning.kept_rows import KeptRows, RowTotals
-from orthogp.learning.sketches import AdditiveSketch, Sketch
+from orthogp.learning.sketches import KeptRows, RowTotals, Sketch
 from orthogp.statistics import (
     AdditiveStatistics,
     ComponentLattice,
@@ -325,8 +324,9 @@ def _check_sketch(sketch: Sketch) -> None:
     demand(known, "must have sums for the slopes of the mean function", "statistics")
     some = statistics.rows > 0 and statistics.count > 0
     demand(some, "must be of at least one row", "statistics")
-    if not isinstance(sketch, AdditiveSketch):
-        fits = statistics.lattice.num_dims == num_dims
+    demand(statistics.joint == sketch.joint, "must be one for each lattice", "terms")
+    if statistics.joint:
+        fits = statistics.parts[0].lattice.num_dims == num_dims
         demand(fits, f"must have {num_dims} columns as the extent has", "statistics")
         return
     number = len(sketch.statistics.components)
@@ -340,6 +340,11 @@ def _check_sketch(sketch: Sketch) -> None:
         demand(fits, "must be one list for each column", "factors")
         within = all(1 <= factor <= _MOST_FACTOR for axis in factors for factor in axis)
         demand(within, f"must be from 1 to {_MOST_FACTOR}", "factors")
+
+
+def _kept_sketch(sketch: Sketch) -> dict[str, Any]:
+    of_terms = ("terms", "factors", "repeats") if sketch.joint else ()
+    return {name: value for name, value in vars(sketch).items() if name not in of_terms}
 
 
 def _term(columns: tuple[int, ...], kernel: Kernel) -> Term:
@@ -390,8 +395,9 @@ register(AdditiveStatistics, make=_additive_statistics, keep=_with_cross_sums)
 register(Domain, infinite=("lower", "upper"))
 register(MeanPrior, infinite=("width",))
 register(Term, make=_term)
-register(Sketch)
-register(AdditiveSketch)
+# Files of several components call it by another name, too.
+register(Sketch, "AdditiveSketch")
+register(Sketch, keep=_kept_sketch)
 register(KeptRows, make=_kept_rows)
 register(TrainingSettings)
 register(Trial, infinite=("score",))

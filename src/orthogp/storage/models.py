@@ -21,7 +21,7 @@ from orthogp.errors import FileError
 from orthogp.exact.process import ExactPosterior
 from orthogp.features.series import SeriesFeatures
 from orthogp.inference import Certificate, Domain
-from orthogp.inference.family_posterior import FamilyPosterior
+from orthogp.inference.predictive import FamilyPosterior
 from orthogp.kernels import Kernel, resolve_kernel
 from orthogp.kernels.sphere import Embedding
 from orthogp.learning.problem import Start
@@ -29,7 +29,7 @@ from orthogp.learning.sketches import Sketch
 from orthogp.neighbours.posterior import NeighbourPosterior
 from orthogp.report.diagnostic_results import Diagnostics
 from orthogp.rows import Units
-from orthogp.statistics import AdditiveStatistics, FourierStatistics
+from orthogp.statistics import Statistics
 from orthogp.statistics.nufft import available_threads
 from orthogp.stochastic.training import Progress
 from orthogp.storage.classes import MOST_COLUMNS, Floats, demand, demand_shape
@@ -59,7 +59,7 @@ def save(path: FilePath, saved: Any, about: Mapping[str, Any] | None = None) -> 
     """
     if isinstance(saved, Sketch):
         kind, content = _SKETCH, encode(saved)
-    elif isinstance(saved, FourierStatistics | AdditiveStatistics):
+    elif isinstance(saved, Statistics):
         kind, content = type(saved).__name__, encode(saved)
     else:
         kind = _kind_of(type(saved))
@@ -71,7 +71,7 @@ def save(path: FilePath, saved: Any, about: Mapping[str, Any] | None = None) -> 
 
 def load(path: FilePath, kind: type[Saved]) -> Saved:
     """Return what `save` wrote, if it is of that class; `FileError` otherwise."""
-    if issubclass(kind, FourierStatistics | AdditiveStatistics):
+    if issubclass(kind, Statistics):
         return _read(path, kind.__name__, kind)[0]
     return _model(path, (_kind_of(kind),), kind)
 

@@ -25,23 +25,16 @@ from orthogp.fields.posterior import IterativePosterior
 from orthogp.fields.system import DataDensity
 from orthogp.fields.variance import VarianceField
 from orthogp.inference import Domain
-from orthogp.inference.component_posterior import (
-    AdditivePosterior,
-    ComponentSums,
-    Shares,
-)
-from orthogp.inference.family_posterior import FamilyPosterior
+from orthogp.inference.component_posterior import AdditivePosterior, lattice_posterior
 from orthogp.inference.moments import moments_from_statistics
-from orthogp.inference.posterior import Posterior, Solution
+from orthogp.inference.posterior import ComponentSums, Posterior, Shares, Solution
+from orthogp.inference.predictive import FamilyPosterior
 from orthogp.inference.threads import one_thread
 from orthogp.kernels import Kernel, On, Sum
-from orthogp.kernels.cyclic import own_periods
-from orthogp.kernels.terms import component_kernels
-from orthogp.learning.kept_rows import KeptRows
-from orthogp.learning.sketches import AdditiveSketch, Sketch
+from orthogp.learning.sketches import KeptRows, Sketch
 from orthogp.neighbours.posterior import NeighbourPosterior, Trend
 from orthogp.rows import Units
-from orthogp.statistics import AdditiveStatistics, FourierStatistics, FrequencyLattice
+from orthogp.statistics import FourierStatistics, FrequencyLattice
 from orthogp.storage.classes import Complexes, Floats, demand, demand_shape, whole
 from orthogp.storage.codec import RefusedError, register, taken
 
@@ -72,7 +65,7 @@ class Setting(NamedTuple):
     units: Units | None = None
     repeats: bool = True
 
-    def sums(self) -> FourierStatistics | AdditiveStatistics:
+    def sums(self) -> Any:
         """Return the sums of the standardised targets, for a posterior without its factor."""
         if self.sketch is None or self.units is None or isinstance(self.sketch, KeptRows):
             raise RefusedError("is missing", "factor")
@@ -202,29 +195,24 @@ class KeptAdditive(KeptPosterior):
         nothing: dict[str, Any] = {"mean": None, "factor": None, "shares": None, "averages": ()}
         return taken(cls, posterior, cls.paths, **nothing)
 
-    def posterior(self, setting: Setting) -> AdditivePosterior:
+    def posterior(self, setting: Setting) -> Posterior:
         """Return the posterior."""
         if self.factor is not None:
             return self._from_factor(self.factor, setting)
-        features, sums, sketch = self.features, setting.sums(), setting.sketch
-        if (
-            not isinstance(sums, AdditiveStatistics)
-            or not isinstance(sketch, AdditiveSketch)
-            or features.columns != tuple(own.columns for own in sums.components)
-        ):
+        features, sums = self.features, setting.sums()
+        if sums.joint or features.columns != tuple(own.columns for own in sums.components):
             raise RefusedError("must be lattices on the columns of the sums", "features")
         kept = sum(block.size for block in sums.cross.values())
         few = features.num_features <= max(MOST_COMPUTED, np.sqrt(2 * kept))
         demand(few, "must not be more than the sums of pairs", "features")
         lattices = zip(sums.components, features.parts, strict=True)
-        thin = sums.decimate([_decimation(own.lattice, part.lattice) for own, part in lattices])
+        thin = sums.thinned([_decimation(own.lattice, part.lattice) for own, part in lattices])
         moments = moments_from_statistics(features, self.kernel, thin, repeats=setting.repeats)
         averages = tuple(map(ComponentSums.of, thin.parts))
-        periods = tuple(term.periods for term in sketch.terms)
-        own = (features, self.kernel, self.noise_variance)
+        model = (self.kernel, self.noise_variance)
         with one_thread():
-            return AdditivePosterior(
-                *own, moments, self.domain, setting.num_threads, periods, averages
+            return lattice_posterior(
+                features, model, moments, self.domain, setting.num_threads, averages
             )
 
     def _from_factor(self, factor: Floats, setting: Setting) -> AdditivePosterior:
@@ -250,11 +238,9 @@ class KeptAdditive(KeptPosterior):
             sums.append(ComponentSums(part.lattice, whole(half[None], shape)[0]))
         m = features.num_features
         shares = Shares(self.shares, np.zeros(setting.num_targets))
-        solution = Solution(_mean(self.mean, m, setting), _unpacked(factor, m))
-        kernels = zip(component_kernels(kernel, columns), columns, strict=True)
-        periods = tuple(own_periods(own, len(within)) for own, within in kernels)
-        own = (features, kernel, self.noise_variance, solution, self.domain, setting.num_threads)
-        return AdditivePosterior(*own, periods, tuple(sums), shares)
+        mean, chol = _mean(self.mean, m, setting), _unpacked(factor, m)
+        own = (features, kernel, self.noise_variance, Solution(mean, chol, tuple(sums), shares))
+        return AdditivePosterior(*own, self.domain, setting.num_threads)
 
 
 @dataclass(frozen=True)
