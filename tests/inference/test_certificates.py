@@ -19,7 +19,7 @@ from orthogp.inference.certificates import (
 from orthogp.inference.moments import moments_from_statistics
 from orthogp.inference.posterior import covariance_matrix
 from orthogp.kernels import RBF, Kernel, Matern32, Matern52, RationalQuadratic, Rotated
-from orthogp.learning.wrapping import required_period, wrap_error
+from orthogp.learning.limits import required_period, wrap_error
 from orthogp.statistics import FourierStatistics, FrequencyLattice
 
 EXTENTS = {1: 600, 2: 24, 3: 8}

@@ -96,7 +96,7 @@ class ExactFitter:
             elbo=bound,
             tightened=bound,
             upper=bound,
-            certificate=Certificate(value, value, 0.0),
+            certificate=Certificate.exact(value),
             status=status,
             converged=converged,
             num_evaluations=num_evaluations,

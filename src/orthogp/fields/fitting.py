@@ -387,8 +387,8 @@ class IterativeFitter:
         modes = posterior_of(solution.x, solution.residual)
         variance = self._variance(model)
         elbo, upper = bounds_of(model, objective, modes, evidence)
-        certificate = Certificate(
-            elbo.total, upper.total, wrap_error(kernel, choice.lattice.period, self._width)
+        certificate = Certificate.from_gap(elbo.total, upper.total)._replace(
+            wrap_error=wrap_error(kernel, choice.lattice.period, self._width)
         )
         status = describe_iterative(
             choice,

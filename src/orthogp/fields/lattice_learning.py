@@ -128,6 +128,7 @@ class LatticeLearner:
             self._sketch.mean,
             self._settings,
             BlasThreads(self._num_threads),
+            self._sketch.layout(self._settings),
         )
 
     def _fit(self, starts: list[Start]) -> Fit:

@@ -123,10 +123,15 @@ class Certificate(NamedTuple):
         return float(max(np.sqrt(1 + self.variance_error) - 1, below))
 
     @property
+    def error(self) -> float:
+        """The larger of the errors of means and standard deviations."""
+        return max(self.mean_error, self.sd_error)
+
+    @property
     def holds(self) -> bool:
         """Whether means and standard deviations are proven to be within the tolerance."""
         proven = self.kind != "estimate" and not self.replaces_prior
-        return proven and max(self.mean_error, self.sd_error) <= self.tolerance
+        return proven and self.error <= self.tolerance
 
 
 def factorise(gram: NDArray[np.float64], noise_variance: float) -> NDArray[np.float64]:

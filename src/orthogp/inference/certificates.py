@@ -6,10 +6,11 @@ sums are known; and τ, t ≥ λ_max of what lies beyond H, and beyond F, at the
 
 Means. For any approximate z̃ with residual r = ΦᵀWy/σ² − A z̃, Cauchy's inequality gives
 
-    |m(x) − φ(x)ᵀz̃| = |φ(x)ᵀA⁻¹r| ≤ sd(x) ‖r‖,      ‖r‖² = ‖r_H‖² + ‖r_beyond‖²
+    |m(x) − φ(x)ᵀz̃| = |φ(x)ᵀA⁻¹r| ≤ sd(x) ‖r_H‖ + (√d_τ + sd(x) √τ/σ) ‖r_τ‖
 
-since A ⪰ I. The residual in H comes from the sums; beyond H it is at most τ ‖y − m̃‖²_W/σ⁴. A few
-conjugate gradients in H make it small, and the mean that they end with is the one that predicts.
+since A ⪰ I, and A⁻¹ = I − Φᵀ(K + σ²I)⁻¹Φ for the residual r_τ beyond H, where the prior variance is
+d_τ. In H the residual comes from the sums; beyond, ‖r_τ‖² ≤ τ ‖y − m̃‖²_W/σ⁴. A few conjugate
+gradients make r_H small, and the mean that they end with is the one that predicts.
 
 Variances. With d the prior variance beyond F, α = σ² + t, g = φᵀ(I + A_F/α)⁻¹φ,
 
@@ -21,8 +22,7 @@ covariance tI − (K − Q), added to the rows, can only raise it.
 Evidence. With v = (y − m̃)/σ², yᵀ(K + σ²I)⁻¹y ≥ 2vᵀy − vᵀ(K + σ²I)v, whose error is of second
 order, and log|K + σ²I| ≥ log|Q + σ²I|.
 
-The kernel itself. The lattice carries k_P, which differs from k by at most δ over the data, and
-rounding in the sums acts like a δ too. With κ = Nδ/σ², and w the weights of the optimal prediction,
+The kernel itself. The lattice carries k_P, which differs from k by at most δ over the data. With κ = Nδ/σ², and w the weights of the optimal prediction,
 ‖w‖² ≤ var/σ², variances differ by at most δ((1 + √N‖w‖)² − 1), means by at most
 δ√N‖v‖ + sd κσ‖v‖, and twice the evidence by at most κ√N + δN‖v‖²(1 + κ)².
 """
@@ -55,6 +55,8 @@ _OVERSAMPLING = 4
 _MOST_POINTS = {1: 2**15, 2: 192, 3: 32}
 # The largest number of conjugate-gradient steps that polish a mean.
 _MOST_STEPS = 40
+# The largest multiple of the features' largest index up to which modes are taken.
+_MOST_TIMES = 2**20
 # Kernels whose spectral density decreases along every axis.
 _DECREASING = (RBF, Matern, Matern12, Matern32, Matern52, RationalQuadratic)
 # The relative error of sums: some times the transforms' tolerance.
@@ -69,19 +71,25 @@ class Guarantee(NamedTuple):
     left_out : float
         t ≥ λ_max(K − Q).
     deviation : float
-        δ, the largest difference between the prior of the lattice and the kernel, with rounding.
+        δ, the largest difference between the prior of the lattice and the kernel.
+    rounding : float
+        The relative error that rounding may cause in variances.
     count : float
         Σ w_n.
     residual : (p,)
-        ‖r‖ of each target's mean, with what rounding may hide of it.
+        ‖r_H‖ + √τ/σ ‖r_τ‖ of each target's mean, with what rounding may hide of it.
+    beyond : (p,)
+        √d_τ ‖r_τ‖.
     misfit : (p,)
         A bound on ‖y − m‖²_W, m the exact mean.
     """
 
     left_out: float
     deviation: float
+    rounding: float
     count: float
     residual: NDArray[np.float64]
+    beyond: NDArray[np.float64]
     misfit: NDArray[np.float64]
 
     def variances(
@@ -96,11 +104,12 @@ class Guarantee(NamedTuple):
         residual : float or (n,)
             d.
         """
-        lower = np.maximum(variance - residual, 0.0)
+        lower = np.maximum(variance - residual, 0.0) * max(1 - self.rounding, 0.0)
         # (I + A/α)⁻¹ ⪯ (α/σ²)(I + A/σ²)⁻¹
         alpha = noise_variance + self.left_out
         g = lower * (alpha / noise_variance)
         upper = g + residual + 2 * np.sqrt(residual * self.left_out / alpha * g)
+        upper = (1 + 3 * self.rounding) * upper
         upper = upper + self._change(upper, noise_variance)
         return np.maximum(lower - self._change(upper, noise_variance), 0.0), upper
 
@@ -112,7 +121,8 @@ class Guarantee(NamedTuple):
         with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
             ratio = np.sqrt(1 + self._change(upper, noise_variance) / lower)
             v = np.sqrt(self.misfit) / noise_variance
-            shift = self.deviation * np.sqrt(self.count) * v / np.sqrt(lower)[:, None]
+            shift = self.deviation * np.sqrt(self.count) * v + self.beyond
+            shift = shift / np.sqrt(lower)[:, None]
         kappa = self.deviation * self.count / noise_variance
         errors = ratio[:, None] * self.residual + shift + kappa * np.sqrt(noise_variance) * v
         return np.where(np.isnan(errors), np.inf, errors)
@@ -430,20 +440,26 @@ def judge(
     modes, beyond = _enough_modes(features, kernel, statistics, noise_variance, tolerance)
     result, r, left = polish(modes, mean, chol, noise_variance, tolerance / 4)
     z = result.mean
-    tail = beyond * left / noise_variance**2
+    tail = np.sqrt(beyond * left) / noise_variance
     rounding = 2 * _ROUNDING * np.sqrt(variance * count * statistics.yy) / noise_variance
-    residual = np.sqrt(np.sum(r**2, axis=0) + tail) + rounding
-    deviation = variance * (wrap_error + _ROUNDING + len(chol) * np.finfo(float).eps)
+    residual = np.linalg.norm(r, axis=0) + np.sqrt(beyond / noise_variance) * tail + rounding
+    deviation = variance * wrap_error
+    relative = (_ROUNDING + len(chol) * np.finfo(float).eps) * count * variance / noise_variance
     # ‖y − m‖² + σ²‖z‖² is least at the exact posterior mean.
     misfit = left + noise_variance * np.sum(z**2, axis=0)
-    guarantee = Guarantee(norm_unseen(modes) + beyond, deviation, count, residual, misfit)
+    left_out = norm_unseen(modes) + beyond
+    guarantee = Guarantee(
+        left_out, deviation, relative, count, residual, np.sqrt(modes.beyond) * tail, misfit
+    )
     # vᵀK_H v = ‖r + z̃‖², since r = ΦᵀWv − z̃.
     quadratic = 2 * (statistics.yy - np.sum(modes.projection * z, axis=0)) / noise_variance
     quadratic -= np.sum((r + z) ** 2, axis=0)
     quadratic -= (noise_variance + beyond) * left / noise_variance**2
     kappa = count * deviation / noise_variance
-    slack = kappa * np.sqrt(statistics.rows) + 4 * _ROUNDING * statistics.yy / noise_variance
-    slack += deviation * count * (1 + kappa) ** 2 * misfit / noise_variance**2
+    slack = kappa * np.sqrt(statistics.rows) + relative * np.sqrt(len(chol))
+    slack = slack + deviation * count * (1 + kappa) ** 2 * misfit / noise_variance**2
+    slack += 2 * rounding * np.linalg.norm(r + z, axis=0)
+    slack += 4 * _ROUNDING * statistics.yy / noise_variance
     return Verdict(result, guarantee, -float(quadratic.sum()) / 2, float(slack.sum()) / 2)
 
 
@@ -460,7 +476,11 @@ def _enough_modes(
     while True:
         modes = KnownModes(features, kernel, statistics, np.minimum(factor * chosen, extent))
         beyond = norm_beyond(modes, kernel)
-        error = np.sqrt(beyond * statistics.count) / np.sqrt(noise_variance)
-        if error <= tolerance / 4 or np.all(modes.reach >= extent * 0.9) or factor > 2**20:
+        # Variances are at least about σ²/N.
+        error = np.sqrt(beyond * statistics.count) * (
+            np.sqrt(beyond) + np.sqrt(modes.beyond * statistics.count)
+        )
+        enough = error <= tolerance * noise_variance / 8
+        if enough or np.all(modes.reach >= 0.9 * extent) or factor > _MOST_TIMES:
             return modes, beyond
         factor *= 4

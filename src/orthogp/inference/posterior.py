@@ -10,8 +10,9 @@ the units of the statistics' targets.
 
 from __future__ import annotations
 
+from copy import copy
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -318,6 +319,12 @@ class Posterior(PredictivePosterior):
         self.residual = float(self.residuals.sum())
         #: The columns along which each component's domain ends.
         self._bounded = [list(columns) for columns in features.columns]
+
+    def over(self, domain: Domain, num_threads: int | None = None) -> Self:
+        """Return the same posterior over another domain, with all that has been computed of it."""
+        posterior = copy(self)
+        posterior.domain, posterior.num_threads = domain, num_threads
+        return posterior
 
     # ------------------------------------------------------------------ means and variances
 
