@@ -296,7 +296,9 @@ class GPRegressor(RegressorMixin, GPEstimator):
         self.elbo_ = fit.elbo.total - jacobian
         self.tightened_bound_ = fit.tightened.total - jacobian
         self.upper_bound_ = fit.upper.total - jacobian
-        self.certificate_ = fit.certificate._replace(lower=self.elbo_, upper=self.upper_bound_)
+        self.certificate_ = fit.certificate._replace(
+            lower=fit.certificate.lower - jacobian, upper=fit.certificate.upper - jacobian
+        )
         self.status_ = fit.status
         total = time.monotonic() - began
         self.timings_ = {"learn": total, "total": total}

@@ -97,7 +97,7 @@ def fit_batches(
         elbo=bound,
         tightened=bound,
         upper=LARGEST_EVIDENCE,
-        certificate=Certificate(bound.total, LARGEST_EVIDENCE.total, np.nan),
+        certificate=Certificate(bound.total, LARGEST_EVIDENCE.total, kind="estimate"),
         status=status,
         converged=fit.converged,
         # How many times all rows went into the steps.

@@ -359,7 +359,7 @@ class LogisticFitter:
             elbo=last.elbo,
             tightened=last.tightened,
             upper=LARGEST_EVIDENCE,
-            certificate=Certificate(last.elbo.total, LARGEST_EVIDENCE.total, np.nan),
+            certificate=Certificate(last.elbo.total, LARGEST_EVIDENCE.total, kind="estimate"),
             status=self._status(stage),
             converged=stage.converged,
             num_evaluations=self._num_passes,

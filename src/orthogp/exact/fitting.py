@@ -110,7 +110,7 @@ class ExactFitter:
             elbo=bound,
             tightened=bound,
             upper=bound,
-            certificate=Certificate(value, value, 0.0),
+            certificate=Certificate.exact(value),
             status=status,
             converged=found.converged,
             num_evaluations=found.num_evaluations,

@@ -375,7 +375,9 @@ class IterativeFitter:
         variance = self._variance(model)
         elbo, upper = _bounds(model, objective, modes, evidence)
         wrapped = wrap_error(model.kernel, lattice.period, self._sketch.width)
-        certificate = Certificate(elbo.total, upper.total, wrapped)
+        certificate = Certificate.from_gap(elbo.total, upper.total)._replace(
+            wrap_error=wrapped, tolerance=settings.tolerance
+        )
         status = _describe(
             stage,
             certificate,

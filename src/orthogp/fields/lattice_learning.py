@@ -102,7 +102,15 @@ class LatticeLearner:
         self._num_threads = num_threads
         self._progress = Progress()
         threads = BlasThreads(num_threads)
-        self._dense = partial(Fitter, statistics, sketch.width, sketch.mean, settings, threads)
+        self._dense = partial(
+            Fitter,
+            statistics,
+            sketch.width,
+            sketch.mean,
+            settings,
+            threads,
+            sketch.layout(settings),
+        )
         self._iterative = partial(
             IterativeFitter, sums, sketch, settings, num_threads, self._progress
         )

@@ -28,6 +28,8 @@ potrf, trtrs = get_lapack_funcs(("potrf", "trtrs"), dtype=np.float64)
 # Schur complements of a matrix with eigenvalues ≥ 1 are ≥ 1. A pivot below this means that
 # rounding in the sums has reached the noise variance.
 SMALLEST_PIVOT = 0.9
+#: By default, means are to be within this many posterior sd, and sds within this relative error.
+TOLERANCE = 0.05
 
 
 class Bound(NamedTuple):
@@ -44,21 +46,26 @@ class Bound(NamedTuple):
 
 
 class Certificate(NamedTuple):
-    """How far the approximate posterior can be from the exact one.
-
-    With γ = 2 (upper − lower) ≥ 2 KL(q‖p(f|y)), for γ ≤ 1/5 (Burt et al. 2019) every posterior mean
-    lies within √γ exact posterior standard deviations, and every posterior variance within a factor
-    1 ± √(3γ), of the exact ones.
+    """How far predictions can be from those of the exact process with the same hyperparameters.
 
     Attributes
     ----------
     lower, upper : float
-        Titsias' bound, which belongs to the q(f) that predicts, and the upper bound.
+        Bounds on log p(y) under the kernel.
+    mean_error : float
+        The largest error of a posterior mean, in exact posterior standard deviations.
+    variance_error : float
+        The largest relative error of a posterior variance.
+    typical_error : float
+        The median of the relative errors of variances over the data's box.
+    kind : {"exact", "bound", "estimate"}
+        Whether the errors are rounding, proven bounds, or estimates.
+    tolerance : float
+        Means are to be within that many exact posterior standard deviations, and standard
+        deviations within that relative error.
     wrap_error : float
-        max |k_P(τ) − k(τ)|/k(0) over lags within the data: the exact posterior meant here is that
-        of the prior k_P.
-    rounding : float
-        What rounding and the transforms' tolerance may add to the difference, in nats.
+        max |k_P(τ) − k(τ)|/k(0) over lags within the data, k_P the periodic prior of the lattice.
+        Its effect is part of all bounds.
     quadrature_error : float
         How much the features change, relative to the prior's standard deviation, when the lattice
         of their quadrature becomes three times as fine. It does not touch the bounds: on any
@@ -70,35 +77,61 @@ class Certificate(NamedTuple):
 
     lower: float
     upper: float
-    wrap_error: float
-    rounding: float = 0.0
+    mean_error: float = np.inf
+    variance_error: float = np.inf
+    typical_error: float = np.inf
+    kind: str = "bound"
+    tolerance: float = TOLERANCE
+    wrap_error: float = 0.0
     quadrature_error: float = 0.0
     replaces_prior: bool = False
 
-    @property
-    def gap(self) -> float:
-        """Upper − lower ≥ KL(q‖p), in nats."""
-        return max(self.upper - self.lower, 0.0) + self.rounding
+    @classmethod
+    def exact(cls, evidence: float) -> Certificate:
+        """Return the certificate of the exact process."""
+        return cls(evidence, evidence, 0.0, 0.0, 0.0, "exact")
+
+    @classmethod
+    def from_gap(cls, lower: float, upper: float, rounding: float = 0.0) -> Certificate:
+        """Return what a gap between bounds on log p(y) implies.
+
+        With γ = 2 (upper − lower) ≥ 2 KL(q‖p(f|y)), for γ ≤ 1/5 (Burt et al. 2019) every mean is
+        within √γ exact standard deviations, and every variance within a factor 1 ± √(3γ).
+
+        Parameters
+        ----------
+        lower : float
+            Titsias' bound, which belongs to the q(f) that predicts.
+        rounding : float
+            What rounding may add to the difference, in nats.
+        """
+        gamma = 2 * (max(upper - lower, 0.0) + rounding)
+        if not gamma <= 0.2:
+            return cls(lower, upper)
+        variance_error = float(np.sqrt(3 * gamma))
+        return cls(lower, upper, float(np.sqrt(gamma)), variance_error, variance_error)
 
     @property
-    def gamma(self) -> float:
-        """γ = 2 gap."""
-        return 2 * self.gap
+    def gap(self) -> float:
+        """Upper − lower, in nats."""
+        return max(self.upper - self.lower, 0.0)
+
+    @property
+    def sd_error(self) -> float:
+        """The largest relative error of a posterior standard deviation."""
+        below = 1 - np.sqrt(max(1 - self.variance_error, 0.0))
+        return float(max(np.sqrt(1 + self.variance_error) - 1, below))
+
+    @property
+    def error(self) -> float:
+        """The larger of the errors of means and standard deviations."""
+        return max(self.mean_error, self.sd_error)
 
     @property
     def holds(self) -> bool:
-        """Whether γ is small enough to imply bounds on means and variances."""
-        return self.gamma <= 0.2 and not self.replaces_prior
-
-    @property
-    def mean_error(self) -> float:
-        """The largest error of a posterior mean, in exact posterior standard deviations."""
-        return float(np.sqrt(self.gamma)) if self.holds else float("inf")
-
-    @property
-    def variance_error(self) -> float:
-        """The largest relative error of a posterior variance."""
-        return float(np.sqrt(3 * self.gamma)) if self.holds else float("inf")
+        """Whether means and standard deviations are proven to be within the tolerance."""
+        proven = self.kind != "estimate" and not self.replaces_prior
+        return proven and self.error <= self.tolerance
 
 
 def factorise(gram: NDArray[np.float64], noise_variance: float) -> NDArray[np.float64]:

@@ -10,8 +10,9 @@ the units of the statistics' targets.
 
 from __future__ import annotations
 
+from copy import copy
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -22,6 +23,7 @@ from orthogp.features import Lattice
 from orthogp.features.base import prior_variance
 from orthogp.features.lattice import LatticeFeatures
 from orthogp.inference.bounds import factorise, unwhiten, whiten
+from orthogp.inference.certificates import Guarantee, PolishedMean
 from orthogp.inference.fourier_series import Blocks, SeriesBox
 from orthogp.inference.moments import Moments
 from orthogp.inference.predictive import Gaussian, PredictivePosterior, covariance_matrix
@@ -31,7 +33,7 @@ from orthogp.kernels import Kernel
 from orthogp.precision import in_double
 from orthogp.rows import Domain, show, warn_outside
 from orthogp.statistics import FourierStatistics, FrequencyLattice
-from orthogp.statistics.nufft import evaluate_series
+from orthogp.statistics.nufft import chunks, evaluate_series
 
 
 def box_integrals(
@@ -96,6 +98,8 @@ def largest_box_integral(
 (potri,) = get_lapack_funcs(("potri",), dtype=np.float64)
 
 NEGLIGIBLE_SHARE = 1e-9
+# The largest number of integrals of modes over boxes that are formed at once.
+_MOST_WEIGHTS = 2**23
 
 
 def draw_coefficients(
@@ -122,6 +126,50 @@ def draw_coefficients(
             series[i, j] = box.function(part.indices[1:], cosines[:, i, j], sines[:, i, j])
             series[i, j] += box.function(indices, *unseen)
     return series
+
+
+class LatticeFunction(NamedTuple):
+    """Functions in the cosines, sines and covariates of a lattice's modes; coefficients (m, p)."""
+
+    modes: Lattice
+    coefficients: NDArray[np.float64]
+
+    def __call__(self, X: NDArray, num_threads: int | None = None) -> NDArray[np.float64]:
+        """Return the functions at the rows of X, (n, p), by one non-uniform FFT."""
+        indices, s = self.modes.indices, len(self.modes.indices)
+        box = SeriesBox(np.abs(indices).max(axis=0))
+        sines = np.insert(self.coefficients[s : 2 * s - 1], 0, 0.0, axis=0)
+        waves = zip(self.coefficients[:s].T, sines.T, strict=True)
+        series = np.stack([box.function(indices, *pair) for pair in waves])
+        values = evaluate_series(series, self.modes.lattice, X, num_threads=num_threads)
+        return values + self.modes.mean.covariates(X) @ self.coefficients[2 * s - 1 :]
+
+    def differentiated(self, dim: int) -> LatticeFunction:
+        """Return the derivatives along a column."""
+        s, omega = len(self.modes.indices), self.modes.omegas[:, dim, None]
+        cosines, sines, slopes = np.split(self.coefficients, [s, 2 * s - 1])
+        # (α cos θ + β sin θ)' = ωβ cos θ − ωα sin θ
+        constant = np.zeros_like(cosines[:1])
+        if len(slopes):
+            constant = slopes[dim : dim + 1] / self.modes.mean.width[dim]
+        waves = [constant, omega[1:] * sines, -omega[1:] * cosines[1:], np.zeros_like(slopes)]
+        return self._replace(coefficients=np.concatenate(waves))
+
+    def integral(self, lower: NDArray, upper: NDArray) -> NDArray[np.float64]:
+        """Return the functions' integrals over boxes, (n, p)."""
+        parts = [
+            integral_weights(self.modes, lower[part], upper[part]) @ self.coefficients
+            for part in chunks(len(lower), max(1, _MOST_WEIGHTS // len(self.coefficients)))
+        ]
+        return np.concatenate(parts)
+
+
+def integral_weights(modes: Lattice, lower: NDArray, upper: NDArray) -> NDArray[np.float64]:
+    """Return the integrals over boxes of the cosines, sines and covariates of modes, (n, m)."""
+    waves = box_integrals(modes.lattice, modes.indices, lower, upper)
+    volume = np.prod(upper - lower, axis=1)
+    slopes = volume[:, None] * modes.mean.covariates((lower + upper) / 2)
+    return np.concatenate([waves.real, waves.imag[:, 1:], slopes], axis=1)
 
 
 class FunctionDraws:
@@ -153,6 +201,8 @@ class FunctionDraws:
             inputs = X[:, list(columns)]
             own = evaluate_series(flat, part.lattice, inputs, num_threads=posterior.num_threads)
             values += own.reshape(values.shape)
+        if posterior.polished is not None:
+            values += posterior.mean_function(X, posterior.num_threads)[:, None, :]
         return values + np.einsum("nq,qsp->nsp", features.mean.covariates(X), self._slopes)
 
 
@@ -201,12 +251,18 @@ class Solution(NamedTuple):
         The averages that components are centred by; the whole function does without.
     shares : Shares, optional
         How much of the variance each component explains.
+    polished : PolishedMean, optional
+        A better mean, over more modes, for predictions; q(u) gives their variances.
+    guarantee : Guarantee, optional
+        What bounds the errors of means and variances.
     """
 
     mean: NDArray[np.float64]
     chol: NDArray[np.float64]
     sums: tuple[ComponentSums, ...] = ()
     shares: Shares | None = None
+    polished: PolishedMean | None = None
+    guarantee: Guarantee | None = None
 
     @classmethod
     def of(cls, moments: Moments, noise_variance: float) -> Solution:
@@ -251,6 +307,7 @@ class Posterior(PredictivePosterior):
         self.chol = moments.chol
         #: The posterior mean of u, (m, p).
         self.mean = moments.mean
+        self.polished, self.guarantee = moments.polished, moments.guarantee
         self._masses = features.masses(kernel)
         self._amplitudes = np.sqrt(features.squared_amplitudes(self._masses))
         self._zero_masses = np.array([self._masses[own.start] for own in features.mass_slices])
@@ -263,21 +320,22 @@ class Posterior(PredictivePosterior):
         #: The columns along which each component's domain ends.
         self._bounded = [list(columns) for columns in features.columns]
 
+    def over(self, domain: Domain, num_threads: int | None = None) -> Self:
+        """Return the same posterior over another domain, with all that has been computed of it."""
+        posterior = copy(self)
+        posterior.domain, posterior.num_threads = domain, num_threads
+        return posterior
+
     # ------------------------------------------------------------------ means and variances
 
     def predict(self, X: NDArray) -> Gaussian:
-        """Return mean and variance of f at the rows of X, by one non-uniform FFT."""
-        num_targets = self.mean.shape[1]
-        columns = self._evaluate(np.stack(self._predictive_series), X)
-        mean = columns[:, 1 : 1 + num_targets]
-        variance = columns[:, 0]
+        """Return mean and variance of f at the rows of X, by non-uniform FFTs."""
+        columns = self._evaluate(np.stack(self._joint_series), X)
+        mean, variance = self.mean_function(X, self.num_threads), columns[:, 0]
         if self.features.mean.slope_variance:
             covariates = self.features.mean.covariates(X)
             slopes = slice(2 * len(self._part.indices) - 1, None)
-            mean = mean + covariates @ self._coefficient_mean[slopes]
-            variance = variance + 2 * np.einsum(
-                "nq,nq->n", covariates, columns[:, 1 + num_targets :]
-            )
+            variance = variance + 2 * np.einsum("nq,nq->n", covariates, columns[:, 1:])
             variance += np.einsum(
                 "nq,qr,nr->n", covariates, self._coefficient_covariance(slopes), covariates
             )
@@ -285,7 +343,7 @@ class Posterior(PredictivePosterior):
         variance = np.maximum(variance, self.residual)
         outside = self._outside(X)
         if outside is not None:
-            mean, beyond = mean.copy(), outside.any(axis=1)
+            beyond = outside.any(axis=1)
             Phi, extra = self._features(np.asarray(X, dtype=np.float64)[beyond], outside[beyond])
             mean[beyond] = Phi @ self.mean
             variance[beyond] = extra + np.sum(whiten(self.chol, Phi.T) ** 2, axis=0)
@@ -317,25 +375,19 @@ class Posterior(PredictivePosterior):
         X = np.asarray(X, dtype=np.float64)
         prior = derivative_prior(self.kernel, X.shape[1], dim)
         self.require_covered(X)
-        s, num_targets = len(self._part.indices), self.mean.shape[1]
-        omega = self._part.omegas[:, dim]
+        s, omega = len(self._part.indices), self._part.omegas[:, dim]
         blocks = Blocks.split(self._excess_covariance, s).differentiated(omega)
-        series = [self._box.quadratic(self._part.indices, blocks)]
-        series += [
-            self._derivative_series(self._coefficient_mean[:, j], dim) for j in range(num_targets)
-        ]
-        slope_mean, slope_variance = np.zeros(num_targets), 0.0
+        series = self._box.quadratic(self._part.indices, blocks)
+        variance = prior + self._evaluate(series[None], X)[:, 0]
         if self.features.mean.slope_variance:
-            slope, covariance = 2 * s - 1 + dim, self._coefficient_covariance(slice(None))
-            width = self.features.mean.width[dim]
-            cross = self._derivative_series(covariance[:, slope] / width, dim)
-            series[0] = series[0] + 2 * cross
-            slope_mean = self._coefficient_mean[slope] / width
-            slope_variance = covariance[slope, slope] / width**2
-        columns = self._evaluate(np.stack(series), X)
-        variance = prior + columns[:, 0] + slope_variance
+            slope, width = 2 * s - 1 + dim, self.features.mean.width[dim]
+            covariance = self._coefficient_covariance(slice(None))[:, slope : slope + 1] / width
+            # Twice the covariance with the slope, whose variance is then counted twice.
+            cross = LatticeFunction(self._part, covariance).differentiated(dim)
+            variance += 2 * cross(X, self.num_threads)[:, 0] - covariance[slope, 0] / width
         unseen = prior - 2 * np.sum(self._masses * omega**2)
-        return Gaussian(columns[:, 1:] + slope_mean, np.maximum(variance, max(unseen, 0.0)))
+        mean = self.mean_function.differentiated(dim)(X, self.num_threads)
+        return Gaussian(mean, np.maximum(variance, max(unseen, 0.0)))
 
     def integral(self, lower: NDArray, upper: NDArray) -> Gaussian:
         """Return mean and variance of ∫ f over boxes [lower_n, upper_n], (n, d) each.
@@ -346,22 +398,13 @@ class Posterior(PredictivePosterior):
         lower, upper = check_boxes(lower, upper)
         self.require_covered(lower)
         self.require_covered(upper)
-        waves = box_integrals(self._part.lattice, self._part.indices, lower, upper)
-        volume = np.prod(upper - lower, axis=1)
-        weights = np.concatenate(
-            [
-                waves.real,
-                waves.imag[:, 1:],
-                volume[:, None] * self.features.mean.covariates((lower + upper) / 2),
-            ],
-            axis=1,
-        )
+        weights = integral_weights(self._part, lower, upper)
         whitened = whiten(self.chol, (weights * self._amplitudes).T)
         indices, masses, beyond = self._unseen_modes
         unseen = box_integrals(self._part.lattice, indices, lower, upper)
         largest = largest_box_integral(self._part.lattice, lower, upper)
         variance = np.sum(whitened**2, axis=0) + 2 * np.abs(unseen) ** 2 @ masses + beyond * largest
-        return Gaussian(weights @ self._coefficient_mean, variance)
+        return Gaussian(self.mean_function.integral(lower, upper), variance)
 
     # ------------------------------------------------------------------ draws
 
@@ -369,7 +412,9 @@ class Posterior(PredictivePosterior):
         """Return functions drawn from q(f), to be evaluated anywhere in the covered domain."""
         m, num_targets = self.mean.shape
         noise = rng.standard_normal((m, num_draws * num_targets))
-        u = unwhiten(self.chol, noise).reshape(m, num_draws, num_targets) + self.mean[:, None, :]
+        u = unwhiten(self.chol, noise).reshape(m, num_draws, num_targets)
+        if self.polished is None:
+            u += self.mean[:, None, :]
         z = self._amplitudes[:, None, None] * u
         coefficients = [
             draw_coefficients(part, own, z[at], rng)
@@ -457,13 +502,22 @@ class Posterior(PredictivePosterior):
         return self._coefficient_covariance(slice(None)) - np.diag(self._amplitudes**2)
 
     @cached_property
-    def _predictive_series(self) -> list[NDArray[np.complex128]]:
-        """The variance, the means and the covariances with the slopes."""
+    def mean_function(self) -> LatticeFunction:
+        """The posterior mean of a joint model."""
+        if self.polished is None:
+            return LatticeFunction(self._part, self._coefficient_mean)
+        modes, mean = self.polished
+        amplitudes = np.sqrt(modes.squared_amplitudes(modes.masses(self.kernel)))
+        return LatticeFunction(modes, amplitudes[:, None] * mean)
+
+    @cached_property
+    def _joint_series(self) -> list[NDArray[np.complex128]]:
+        """The variance, and the covariances with the slopes."""
         s, indices = len(self._part.indices), self._part.indices
         variance = self._box.quadratic(indices, Blocks.split(self._excess_covariance, s))
         variance[tuple(self._box.reach)] += self.prior_variance + self.features.mean.offset_variance
         slopes = self._coefficient_covariance(slice(None))[:, 2 * s - 1 :]
-        return [variance, *map(self._series, [*self._coefficient_mean.T, *slopes.T])]
+        return [variance, *map(self._series, slopes.T)]
 
     @cached_property
     def _unseen_modes(self) -> tuple[NDArray[np.int64], NDArray[np.float64], float]:
@@ -473,14 +527,6 @@ class Posterior(PredictivePosterior):
         s = len(self._part.indices)
         sines = np.concatenate([[0.0], coefficients[s : 2 * s - 1]])
         return self._box.function(self._part.indices, coefficients[:s], sines)
-
-    def _derivative_series(
-        self, coefficients: NDArray[np.float64], dim: int
-    ) -> NDArray[np.complex128]:
-        s = len(self._part.indices)
-        omega = self._part.omegas[:, dim]
-        sines = np.concatenate([[0.0], coefficients[s : 2 * s - 1]])
-        return self._box.function(self._part.indices, omega * sines, -omega * coefficients[:s])
 
     def _evaluate(self, series: NDArray[np.complex128], X: NDArray) -> NDArray[np.float64]:
         return evaluate_series(series, self._part.lattice, X, num_threads=self.num_threads)

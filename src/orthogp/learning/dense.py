@@ -6,8 +6,8 @@ can meet a NaN.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,13 +15,21 @@ from numpy.typing import NDArray
 
 from orthogp.errors import PrecisionError
 from orthogp.features import MeanPrior
+from orthogp.features.base import prior_variance
 from orthogp.features.lattice import LatticeFeatures
-from orthogp.inference.bounds import Certificate, factorise, one_pass_bound, titsias_bound
-from orthogp.inference.component_posterior import lattice_posterior
+from orthogp.inference.bounds import (
+    Bound,
+    Certificate,
+    one_pass_bound,
+    titsias_bound,
+    upper_bound,
+)
+from orthogp.inference.certificates import judge, points_over
+from orthogp.inference.component_posterior import AdditivePosterior, target_shares
 from orthogp.inference.moments import Moments
 from orthogp.inference.objective import LatticeObjective
 from orthogp.inference.parameters import pack
-from orthogp.inference.posterior import ComponentSums
+from orthogp.inference.posterior import ComponentSums, Posterior, Solution
 from orthogp.inference.residual import sharp_upper_bound
 from orthogp.inference.threads import BlasThreads, one_thread
 from orthogp.kernels import Kernel
@@ -47,6 +55,11 @@ MOST_FIRST_FEATURES = 601
 ALLOWED_TRACE = 0.005
 #: The relative error that bounds are credited with: ten times the transforms' tolerance.
 ROUNDING = 10 * TOLERANCE
+# The share of the certificate's tolerance that the difference between the prior of the lattice and
+# the kernel may take, by a bound that is pessimistic itself.
+_SHARE_OF_WRAP = 0.1
+# The smallest difference, relative to k(0), that is asked for: rounding hides smaller ones.
+_LEAST_WRAP = 1e-14
 #: A change of features or period that gains fewer nats than this is the last.
 SETTLED = 0.01
 
@@ -314,9 +327,12 @@ class Fitter:
         self._num_evaluations += maximum.num_evaluations
         return stage
 
-    def _objective(self, start: Start, num_features: int, headroom: float) -> LatticeObjective:
-        statistics = self.layout.decimated(self.statistics, start.kernel, headroom)
-        features = self.layout.select(start.kernel, statistics.components, num_features, self.mean)
+    def _objective(
+        self, start: Start, num_features: int, headroom: float, layout: Layout | None = None
+    ) -> LatticeObjective:
+        layout = layout or self.layout
+        statistics = layout.decimated(self.statistics, start.kernel, headroom)
+        features = layout.select(start.kernel, statistics.components, num_features, self.mean)
         return LatticeObjective(
             features,
             start.kernel,
@@ -354,25 +370,53 @@ class Fitter:
     # ------------------------------------------------------------------ the end
 
     def _finish(self, best: Start, stage: Stage | None) -> Fit:
-        """Return the fit with its bounds; double the features while the certificate asks for it."""
+        """Return the fit with its certificate, larger while the certificate asks for it."""
         self._final = stage
-        objective = stage.objective if stage else None
-        target = objective.features.num_features if objective else self._wanted_features(best)
-        before = 0
-        while True:
-            if objective is None or objective.features.num_features < target:
-                objective = self._objective(best, target, HEADROOM_LAST if stage else 1.0)
-            moments = objective.moments(best.kernel)
-            with one_thread():
-                fit = self._certified(objective, moments, best)
-            m = objective.features.num_features
-            wanted, available = self._certified_features(best)
+        if stage is None:
+            objective = self._objective(best, self._wanted_features(best), 1.0)
+        else:
+            objective = stage.objective
+        fit = self._certified(objective, best)
+        larger = self._larger_ones(objective, best)
+        while not fit.certificate.holds and not self.settings.late():
+            objective = next(larger, None)
+            if objective is None:
+                break
+            again = self._certified(objective, best)
+            if again.certificate.error < fit.certificate.error:
+                fit = again
+        return fit
+
+    def _larger_ones(self, objective: LatticeObjective, best: Start) -> Iterator[LatticeObjective]:
+        """Yield objectives with a longer period, then with more and more features."""
+        m = objective.features.num_features
+        if self.settings.num_features is not None:
+            return
+        wanted, available = self._certified_features(best)
+        if self.layout.joint:
+            # A prior so close to the kernel that the difference counts little in the certificate.
+            deviation = self.settings.tolerance * best.noise_variance / prior_variance(best.kernel)
+            tight = max(_SHARE_OF_WRAP * deviation / self.statistics.count**1.5, _LEAST_WRAP)
+            wrap_tolerance = min(self.layout.wrap_tolerance, tight)
+            layout = replace(self.layout, wrap_tolerance=wrap_tolerance)
+            before = objective.features.parts[0].lattice.period
+            period = layout.thinned(best.kernel, 1.0)[0].lattice.period
+            target = int(np.ceil(m * np.prod(period / before)))
+            most = self.settings.max_features
+        else:
             # Beyond twice the wanted number it is not the features that keep the bounds apart.
-            most = min(self.settings.most_features, available, 2 * wanted)
-            # The lattice may also have no more of them.
-            if fit.certificate.holds or m >= most - 1 or m <= before or self.settings.late():
-                return fit
-            before, target = m, min(2 * m, most)
+            layout, target, most = self.layout, 2 * m, min(available, 2 * wanted)
+            most = min(most, self.settings.max_features)
+        while True:
+            objective = self._objective(best, min(target, most), 1.0, layout)
+            # The lattice may have no more of them.
+            longer = self.layout.joint and np.any(period > before)
+            if objective.features.num_features <= m and not longer:
+                return
+            yield objective
+            m = objective.features.num_features
+            before = period if self.layout.joint else None
+            target = 2 * m
 
     def _ending(
         self, objective: LatticeObjective, best: Start, certificate: Certificate, converged: bool
@@ -394,47 +438,100 @@ class Fitter:
             joint=self.layout.joint,
         )
 
-    def _certified(self, objective: LatticeObjective, moments: Moments, best: Start) -> Fit:
-        chol = factorise(moments.gram, best.noise_variance)
-        elbo = titsias_bound(moments, best.noise_variance, chol)
-        upper = sharp_upper_bound(
-            objective.features,
-            best.kernel,
-            objective.statistics,
-            moments,
-            best.noise_variance,
-            chol,
-        )
+    def _certified(self, objective: LatticeObjective, best: Start) -> Fit:
+        """Return the fit at a feature set, with its bounds and its certificate."""
+        moments, noise = objective.moments(best.kernel), best.noise_variance
+        with one_thread():
+            solution = Solution.of(moments, noise)
+            elbo = titsias_bound(moments, noise, solution.chol)
+            tightened = one_pass_bound(moments, noise, solution.chol)
+            if self.layout.joint:
+                posterior, upper, certificate = self._judged(
+                    objective, best, solution, moments, tightened
+                )
+            else:
+                posterior, upper, certificate = self._by_gap(
+                    objective, best, solution, moments, elbo
+                )
         error = self.layout.wrap_error(best.kernel, objective.features)
-        size = float(np.sum(moments.yy)) / (2 * best.noise_variance) + abs(elbo.complexity)
-        certificate = Certificate(elbo.total, upper.total, error, ROUNDING * size)
+        certificate = certificate._replace(tolerance=self.settings.tolerance, wrap_error=error)
         converged = self._final is None or self._final.maximum.converged
         return Fit(
             kernel=best.kernel,
-            noise_variance=best.noise_variance,
+            noise_variance=noise,
             features=objective.features,
             num_features=objective.features.num_features,
             period=self._period(objective.features),
             elbo=elbo,
-            tightened=one_pass_bound(moments, best.noise_variance, chol),
+            tightened=tightened,
             upper=upper,
             certificate=certificate,
             status=describe(self._ending(objective, best, certificate, converged)),
             converged=converged,
             num_evaluations=self._num_evaluations,
             rows=moments.rows,
-            posterior=partial(
-                lattice_posterior,
-                objective.features,
-                (best.kernel, best.noise_variance),
-                moments,
-                sums=self._averages(objective),
-            ),
+            posterior=posterior.over,
         )
 
-    def _averages(self, objective: LatticeObjective) -> tuple[ComponentSums, ...]:
-        parts = () if self.layout.joint else objective.statistics.parts
-        return tuple(map(ComponentSums.of, parts))
+    def _judged(
+        self,
+        objective: LatticeObjective,
+        best: Start,
+        solution: Solution,
+        moments: Moments,
+        lower: Bound,
+    ) -> tuple[Posterior, Bound, Certificate]:
+        """Return the posterior of a joint model, and what bounds its errors."""
+        (features,), noise = objective.features.parts, best.noise_variance
+        verdict = judge(
+            features,
+            best.kernel,
+            objective.statistics.parts[0],
+            (solution.mean, solution.chol),
+            noise,
+            wrap_error=self.layout.wrap_error(best.kernel, features),
+            tolerance=self.settings.tolerance,
+        )
+        guarantee = verdict.guarantee
+        upper = upper_bound(moments, noise, guarantee.left_out, solution.chol)
+        data_fit = min(upper.data_fit, verdict.data_fit) + verdict.slack
+        upper = upper._replace(data_fit=data_fit)
+        solution = solution._replace(polished=verdict.polished, guarantee=guarantee)
+        box = self.layout.box_around(features.lattice.centre)
+        posterior = Posterior(features, best.kernel, noise, solution, box)
+        variance = posterior.predict(points_over(features, box)).variance
+        means, variances = guarantee.relative_errors(variance, posterior.residual, noise)
+        certificate = Certificate(
+            lower.total - verdict.slack,
+            upper.total,
+            float(means.max()),
+            float(variances.max()),
+            float(np.median(variances)),
+        )
+        return posterior, upper, certificate
+
+    def _by_gap(
+        self,
+        objective: LatticeObjective,
+        best: Start,
+        solution: Solution,
+        moments: Moments,
+        lower: Bound,
+    ) -> tuple[Posterior, Bound, Certificate]:
+        """Return the posterior of an additive model, and what the gap of its bounds implies."""
+        noise, features = best.noise_variance, objective.features
+        upper = sharp_upper_bound(
+            features, best.kernel, objective.statistics, moments, noise, solution.chol
+        )
+        size = float(np.sum(moments.yy)) / (2 * noise) + abs(lower.complexity)
+        certificate = Certificate.from_gap(lower.total, upper.total, ROUNDING * size)
+        solution = solution._replace(
+            sums=tuple(map(ComponentSums.of, objective.statistics.parts)),
+            shares=target_shares(features, best.kernel, solution.mean, moments),
+        )
+        centre = np.zeros(len(self.layout.width))
+        box = self.layout.box_around(centre)
+        return AdditivePosterior(features, best.kernel, noise, solution, box), upper, certificate
 
     def _period(self, features: LatticeFeatures) -> Any:
         periods = tuple(part.lattice.period for part in features.parts)

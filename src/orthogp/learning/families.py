@@ -311,11 +311,8 @@ class FamilyFitter(ABC):
                     upper = upper_bound(moments, noise, None, chol)
         lattice = None if placement.statistics is None else placement.statistics.lattice
         size = float(np.sum(moments.yy)) / (2 * noise) + abs(elbo.complexity)
-        certificate = Certificate(
-            elbo.total,
-            upper.total,
-            self._wrap_error(features, best.kernel),
-            ROUNDING * size,
+        certificate = Certificate.from_gap(elbo.total, upper.total, ROUNDING * size)._replace(
+            wrap_error=self._wrap_error(features, best.kernel),
             quadrature_error=self._quadrature_error(placement.family, lattice, best.kernel),
             replaces_prior=not features.projects,
         )

@@ -63,6 +63,8 @@ class Layout:
         The decimations that each lattice allows along each of its columns; any for a joint model.
     called : tuple of int or str
         What the columns are called, as in `FitSettings`.
+    box : Domain, optional
+        Around the rows, and what else is to be covered.
     """
 
     components: tuple[ComponentLattice, ...]
@@ -70,6 +72,13 @@ class Layout:
     wrap_tolerance: float
     factors: Factors | None = None
     called: tuple[int, ...] | tuple[str, ...] = ()
+    box: Domain | None = None
+
+    def box_around(self, centre: NDArray[np.float64]) -> Domain:
+        """Return the box of the rows, or if it is not known one of their width around a centre."""
+        if self.box is not None:
+            return self.box
+        return Domain(centre - self.width / 2, centre + self.width / 2)
 
     @property
     def joint(self) -> bool:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from orthogp.features import Features
-from orthogp.inference.bounds import Bound, Certificate
+from orthogp.inference.bounds import TOLERANCE, Bound, Certificate
 from orthogp.inference.parameters import Start
 from orthogp.inference.predictive import PredictivePosterior
 from orthogp.kernels import Kernel
@@ -48,6 +48,8 @@ class FitSettings:
     columns : tuple of int or str
         What the columns that the kernel sees are called, for sentences; by their own numbers if
         empty.
+    tolerance : float
+        Of the certificate: of means in posterior sd, and relative of posterior sd.
     """
 
     num_features: int | None = None
@@ -59,6 +61,7 @@ class FitSettings:
     solver: str = "auto"
     max_memory: float | None = None
     columns: tuple[int, ...] | tuple[str, ...] = ()
+    tolerance: float = TOLERANCE
 
     @property
     def most_features(self) -> int:

@@ -107,6 +107,7 @@ class Sketch:
             settings.wrap_tolerance,
             factors=self.factors or None,
             called=settings.columns,
+            box=self.extent,
         )
 
     def updated(self, rows: Rows, sign: int, num_threads: int) -> Self:

@@ -336,7 +336,7 @@ def _finished(model: StochasticModel, trained: TrainingState, rows: BatchSource)
         elbo=bound,
         tightened=bound,
         upper=Bound(np.nan, 0.0, 0.0),
-        certificate=Certificate(elbo, np.nan, 0.0),
+        certificate=Certificate(elbo, np.nan, kind="estimate"),
         status=trained.reason,
         converged=trained.converged,
         num_evaluations=trained.step,

@@ -1,0 +1,208 @@
+"""Certificates against dense exact processes, on random problems: violations, sharpness, seconds.
+
+    python benchmarks/certificates.py [NUMBER] [--seed SEED] [--data DIR]
+
+Each problem has one to three columns and 1 to 600 rows, spread evenly, with gaps, in clusters or
+replicated; any kernel of the library; noise of 1e-6 to 10 of the variance; weights or none; every
+mean function. The lattice is fitted with the hyperparameters given, and so is the exact process.
+A violation is a mean, variance or evidence of the exact process outside of what was certified. The
+exit code is 1 if there is one. With DIR, the data sets in it are fitted with defaults and the table
+of what is certified by which engine is printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+
+from orthogp import GPRegressor
+from orthogp.errors import OrthogpError
+from orthogp.inference.posterior import covariance_matrix
+from orthogp.kernels import (
+    RBF,
+    Kernel,
+    Matern,
+    Matern12,
+    Matern32,
+    Matern52,
+    QuasiPeriodic,
+    RationalQuadratic,
+    SpectralMixture,
+)
+
+
+def random_kernel(rng: np.random.Generator, num_dims: int) -> Kernel:
+    """A kernel of any kind, with lengthscales from a twentieth to twice the data's width."""
+    variance = float(10 ** rng.uniform(-0.5, 0.5))
+    lengthscale = 10 ** rng.uniform(-1.3, 0.3, num_dims)
+    kinds = [
+        RBF(variance, lengthscale),
+        Matern12(variance, lengthscale),
+        Matern32(variance, lengthscale),
+        Matern52(variance, lengthscale),
+        Matern(variance, lengthscale, nu=float(rng.uniform(0.6, 4))),
+        RationalQuadratic(variance, lengthscale, alpha=float(rng.uniform(0.5, 5))),
+        RBF(variance, lengthscale) + Matern32(0.3 * variance, 0.3 * lengthscale),
+    ]
+    if num_dims == 1:
+        kinds.append(QuasiPeriodic(variance, 2 * lengthscale, float(rng.uniform(0.1, 0.5))))
+        kinds.append(SpectralMixture(variance, rng.uniform(5, 40, (1, 1)), lengthscale[None]))
+    return kinds[rng.integers(len(kinds))]
+
+
+def random_rows(rng: np.random.Generator, num_rows: int, num_dims: int) -> np.ndarray:
+    """Rows in the unit box: spread evenly, with a gap, in clusters, or replicated."""
+    X = rng.uniform(0, 1, (num_rows, num_dims))
+    kind = rng.integers(4)
+    if kind == 1:
+        X[:, 0] = np.where(X[:, 0] < 0.5, 0.5 * X[:, 0], 0.5 + 0.5 * X[:, 0])
+    elif kind == 2:
+        centres = rng.uniform(0, 1, (3, num_dims))
+        X = centres[rng.integers(3, size=num_rows)] + 0.02 * rng.standard_normal(X.shape)
+    elif kind == 3:
+        X = X[rng.integers(max(1, num_rows // 4), size=num_rows)]
+    return X
+
+
+def run(seed: int) -> dict[str, float | str] | None:
+    """One problem: what was certified, and how the exact process compares; None if refused."""
+    rng = np.random.default_rng(seed)
+    num_dims = int(rng.choice([1, 1, 2, 3]))
+    num_rows = int(rng.integers(2, 601))
+    X = random_rows(rng, num_rows, num_dims)
+    kernel = random_kernel(rng, num_dims)
+    ratio = float(10 ** rng.uniform(-6, 1))
+    truth = np.sin(5 * X.sum(axis=1) + seed)
+    scale = float(10 ** rng.uniform(-2, 2))
+    noise = ratio * float(kernel.prior_variance()) * scale**2
+    y = scale * truth + np.sqrt(noise) * rng.standard_normal(num_rows) + rng.normal(0, 5 * scale)
+    weights = rng.uniform(0.2, 3, num_rows) if rng.random() < 0.3 else None
+    mean = [None, "constant", "linear"][rng.integers(3)]
+    model = GPRegressor(
+        kernel.scaled(scale**2),
+        noise_variance=noise,
+        learn=False,
+        mean=mean,
+        solver="dense",
+        weights="precisions",
+    )
+    began = time.perf_counter()
+    try:
+        model.fit(X, y, sample_weight=weights)
+    except OrthogpError as error:
+        return {"refused": str(error)}
+    seconds = time.perf_counter() - began
+    certificate = model.certificate_
+
+    lower, upper = X.min(axis=0), X.max(axis=0)
+    points = np.concatenate([X[:50], rng.uniform(lower, upper, (100, num_dims))])
+    predicted, sd, bounds = model.predict(points, return_std=True, return_bounds=True)
+    posterior, prior = model.posterior_, model.mean_prior_
+    both = np.concatenate([points, X])
+    K = covariance_matrix(posterior.kernel, both) + prior.features(both) @ prior.features(both).T
+    n, s2 = len(points), posterior.noise_variance
+    precisions = np.ones(num_rows) if weights is None else weights
+    target = (y - model.target_offset_) / model.target_scale_
+    try:
+        L = np.linalg.cholesky(K[n:, n:] + np.diag(s2 / precisions))
+    except np.linalg.LinAlgError:
+        return None
+    cross, white = np.linalg.solve(L, K[n:, :n]), np.linalg.solve(L, target)
+    variance = np.diag(K)[:n] - np.sum(cross**2, axis=0)
+    exact = cross.T @ white * model.target_scale_ + model.target_offset_
+    evidence = -white @ white / 2 - np.log(np.diag(L)).sum() - num_rows / 2 * np.log(2 * np.pi)
+    evidence -= num_rows * np.log(model.target_scale_)
+    # What rounding may do to the exact process itself.
+    rounding = 1e-14 * num_rows * np.diag(K)[:n].max() ** 2 / s2
+    trusted = variance > 100 * rounding
+    exact_sd = np.sqrt(np.maximum(variance, rounding)) * model.target_scale_
+    fuzz = 1e-7 * exact_sd
+    checks = {
+        "mean": (bounds.mean_lower - fuzz <= exact) & (exact <= bounds.mean_upper + fuzz),
+        "sd": ((1 - 1e-6) * bounds.std_lower <= exact_sd)
+        & (exact_sd <= (1 + 1e-6) * bounds.std_upper),
+        "mean of the summary": np.abs(predicted - exact)
+        <= (certificate.mean_error + 1e-7) * exact_sd,
+        "variance of the summary": np.abs(sd**2 - exact_sd**2)
+        <= (certificate.variance_error + 1e-6) * exact_sd**2,
+    }
+    allowance = 1e-9 * abs(evidence) + 1e-12 * num_rows / ratio
+    violated = [name for name, holds in checks.items() if not np.all(holds | ~trusted)]
+    if not certificate.lower - allowance <= evidence <= certificate.upper + allowance:
+        violated.append("evidence")
+    return {
+        "violated": ", ".join(violated),
+        "holds": float(certificate.holds),
+        "mean_error": certificate.mean_error,
+        "true_mean": float(np.max(np.abs(predicted - exact)[trusted] / exact_sd[trusted], initial=0)),
+        "variance_error": certificate.variance_error,
+        "true_variance": float(
+            np.max(np.abs(sd**2 / exact_sd**2 - 1)[trusted], initial=0)
+        ),
+        "gap": certificate.upper - certificate.lower,
+        "seconds": seconds,
+    }
+
+
+def on_data(folder: Path) -> None:
+    """Print what is certified of the data sets in a folder, by default settings."""
+    print("data | engine | kind | mean within, sd | variance within, % | holds")
+    for path in sorted(folder.glob("*.npz")):
+        data = np.load(path)
+        if "X" not in data or "y" not in data or len(data["y"]) > 200_000:
+            continue
+        try:
+            model = GPRegressor().fit(data["X"], data["y"])
+        except OrthogpError as error:
+            print(f"{path.stem} | {error}")
+            continue
+        found = model.certificate_
+        print(
+            f"{path.stem} | {model.engine_} | {found.kind} | {found.mean_error:.2g} | "
+            f"{100 * found.variance_error:.2g} | {found.holds}",
+            flush=True,
+        )
+
+
+def main() -> None:
+    """Run the problems; the exit code is 1 if a certificate is violated."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("number", type=int, nargs="?", default=1000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--data", type=Path)
+    arguments = parser.parse_args()
+    found, violations, refused = [], 0, 0
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for seed in range(arguments.seed, arguments.seed + arguments.number):
+            outcome = run(seed)
+            if outcome is None or "refused" in outcome:
+                refused += 1
+                continue
+            if outcome["violated"]:
+                violations += 1
+                print(f"problem {seed}: {outcome}", flush=True)
+            found.append(outcome)
+    print(f"{len(found)} problems, {refused} refused, {violations} violations")
+    held = [one for one in found if one["holds"]]
+    print(f"certificates that hold: {len(held)} of {len(found)}")
+    for name, true in (("mean_error", "true_mean"), ("variance_error", "true_variance")):
+        certified = np.array([one[name] for one in held])
+        actual = np.array([one[true] for one in held])
+        if len(held):
+            print(
+                f"{name} where they hold: median {np.median(certified):.2g}, actual "
+                f"{np.median(actual):.2g}; 90 % below {np.quantile(certified, 0.9):.2g}"
+            )
+    if arguments.data is not None:
+        on_data(arguments.data)
+    sys.exit(violations > 0)
+
+
+if __name__ == "__main__":
+    main()
