@@ -228,6 +228,7 @@ def settings_for(estimator: Any, model: Model, deadline: float | None) -> FitSet
         solver=solver if solver in ("dense", "iterative") else "auto",
         max_memory=estimator.max_memory,
         columns=called(estimator, model.columns),
+        tolerance=estimator.tolerance,
     )
 
 

@@ -6,7 +6,7 @@ import time
 import warnings
 from collections.abc import Sequence
 from os import PathLike
-from typing import Any, Literal, Self
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -23,6 +23,7 @@ from orthogp.files.fitting import MEMORY, fit_files, fit_sums
 from orthogp.files.source import open_source
 from orthogp.forgetting import check_forgotten
 from orthogp.inference import Domain, Functions, Gaussian
+from orthogp.inference.bounds import TOLERANCE
 from orthogp.kernels import Kernel
 from orthogp.kernels.sphere import Embedding
 from orthogp.learning.problem import MAX_FEATURES, Start
@@ -31,6 +32,15 @@ from orthogp.report.components import AdditiveParts, parts_of
 from orthogp.report.summary import summarise
 from orthogp.statistics.nufft import available_threads
 from orthogp.validation import check_rows, check_settings, choose_model, warn_constant_columns
+
+
+class PredictionBounds(NamedTuple):
+    """Where means and standard deviations of the exact process lie, each of the shape of y."""
+
+    mean_lower: NDArray[np.float64]
+    mean_upper: NDArray[np.float64]
+    std_lower: NDArray[np.float64]
+    std_upper: NDArray[np.float64]
 
 
 class GPRegressor(RegressorMixin, GPEstimator):
@@ -76,6 +86,10 @@ class GPRegressor(RegressorMixin, GPEstimator):
         The largest relative error of the periodic prior over the data.
     max_features : int
         The largest feature set of the dense solver for "auto"; time grows with its cube.
+    tolerance : float, default 0.05
+        How close the lattice is to come to the exact process: means within that many posterior
+        standard deviations, standard deviations within that relative error. Features are added
+        until the certificate proves it, up to `max_features`.
     solver : {"auto", "exact", "dense", "iterative", "neighbours"}, default "auto"
         "exact" takes up to 5000 rows; "dense" up to `max_features` lattice features, with a
         certificate; "iterative" up to millions of them; "neighbours" any number of rows and
@@ -101,7 +115,7 @@ class GPRegressor(RegressorMixin, GPEstimator):
     elbo_, upper_bound_ : float
         Lower (Titsias) and upper bound on log p(y).
     certificate_ : Certificate
-        What their gap implies.
+        How far means and standard deviations can be from those of the exact process.
     engine_ : str
         The engine of the fit: "exact", "dense", "iterative", "additive", "neighbours", or
         "features" for any family but the lattice.
@@ -135,6 +149,7 @@ class GPRegressor(RegressorMixin, GPEstimator):
         weights: str = "repeats",
         wrap_tolerance: float = 1e-4,
         max_features: int = MAX_FEATURES,
+        tolerance: float = TOLERANCE,
         solver: str = "auto",
         max_seconds: float | None = None,
         max_memory: float | None = None,
@@ -151,6 +166,7 @@ class GPRegressor(RegressorMixin, GPEstimator):
         self.weights = weights
         self.wrap_tolerance = wrap_tolerance
         self.max_features = max_features
+        self.tolerance = tolerance
         self.solver = solver
         self.max_seconds = max_seconds
         self.max_memory = max_memory
@@ -311,6 +327,7 @@ class GPRegressor(RegressorMixin, GPEstimator):
         return_std: bool = False,
         return_cov: bool = False,
         include_noise: bool = False,
+        return_bounds: bool = False,
     ) -> Any:
         """Return the mean of f at the rows of X, and standard deviations or covariances if asked.
 
@@ -321,12 +338,19 @@ class GPRegressor(RegressorMixin, GPEstimator):
             (n, n, p).
         include_noise : bool
             For a new observation instead of the function itself.
+        return_bounds : bool
+            Return also, last, what the exact process can differ by: `PredictionBounds`. The exact
+            engine and the dense lattice have them.
         """
         if return_std and return_cov:
             raise InputError("Ask for return_std or return_cov, not for both.")
         check_is_fitted(self, "posterior_")
         X = self._inputs(X)
         scale = self.target_scale_
+        if return_bounds:
+            bounds = self._bounds(X, include_noise)
+            others = self.predict(X, return_std, return_cov, include_noise)
+            return (*others, bounds) if isinstance(others, tuple) else (others, bounds)
         if not (return_std or return_cov):
             return self._shaped(self.posterior_.predict_mean(X) * scale + self.target_offset_)
         prediction = self.posterior_.predict(X)
@@ -340,6 +364,34 @@ class GPRegressor(RegressorMixin, GPEstimator):
             warnings.simplefilter("ignore", OutOfDomainWarning)
             covariance = self.posterior_.covariance(X) + noise * np.eye(len(X))
         return mean, self._shaped(covariance[:, :, None] * scale**2)
+
+    def _bounds(self, X: NDArray, include_noise: bool) -> PredictionBounds:
+        """Return the bounds on the exact process at rows as the posterior sees them."""
+        posterior = self.posterior_
+        mean, variance = posterior.predict(X)
+        errors, lower, upper = np.zeros_like(mean), variance, variance
+        guarantee = getattr(posterior, "guarantee", None)
+        if guarantee is not None:
+            noise = posterior.noise_variance
+            lower, upper = guarantee.variances(variance, posterior.residual, noise)
+            errors = guarantee.mean_errors(lower, upper, noise) * np.sqrt(upper)[:, None]
+            outside = self._sketch.extent.outside(X)
+            if outside is not None:
+                # The period of the prior is long enough for the box of the rows, not beyond it.
+                errors[outside], lower[outside], upper[outside] = np.inf, 0.0, np.inf
+        elif self.engine_ != "exact":
+            raise InputError(
+                f"There are no bounds point by point for the engine {self.engine_!r}: use "
+                'solver="dense" for up to three columns, or solver="exact" for few rows.'
+            )
+        extra = posterior.noise_variance if include_noise else 0.0
+        scale, offset = self.target_scale_, self.target_offset_
+        return PredictionBounds(
+            self._shaped((mean - errors) * scale + offset),
+            self._shaped((mean + errors) * scale + offset),
+            self._shaped(np.sqrt(lower + extra)[:, None] * scale),
+            self._shaped(np.sqrt(upper + extra)[:, None] * scale),
+        )
 
     def sample_y(
         self, X: ArrayLike, n_samples: int = 1, random_state: int | None = None

@@ -49,9 +49,9 @@ def check_settings(estimator: Any) -> None:
         raise InputError(f'num_features must be "auto" or a whole number ≥ 1, got {number!r}.')
     if not (isinstance(estimator.max_features, Integral) and int(estimator.max_features) >= 1):
         raise InputError(f"max_features must be at least 1, got {estimator.max_features!r}.")
-    for name in ("noise_variance", "wrap_tolerance", "max_seconds", "max_memory"):
+    for name in ("noise_variance", "wrap_tolerance", "tolerance", "max_seconds", "max_memory"):
         value = getattr(estimator, name)
-        if value is None and name != "wrap_tolerance":
+        if value is None and name not in ("wrap_tolerance", "tolerance"):
             continue
         if not (isinstance(value, Real) and 0 < float(value) < np.inf):
             raise InputError(f"{name} must be a positive number, got {value!r}.")

@@ -307,9 +307,11 @@ def _values(model: Any, out: str) -> dict[str, Any]:
         "elbo": model.elbo_,
         "upper_bound": model.upper_bound_,
         "certified": bool(certificate.holds),
+        "certificate": certificate.kind,
         "gap": certificate.gap,
         "mean_error": certificate.mean_error,
         "variance_error": certificate.variance_error,
+        "sd_error": certificate.sd_error,
         "status": model.status_,
         "seconds": dict(model.timings_),
     }

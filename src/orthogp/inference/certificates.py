@@ -22,9 +22,10 @@ covariance tI − (K − Q), added to the rows, can only raise it.
 Evidence. With v = (y − m̃)/σ², yᵀ(K + σ²I)⁻¹y ≥ 2vᵀy − vᵀ(K + σ²I)v, whose error is of second
 order, and log|K + σ²I| ≥ log|Q + σ²I|.
 
-The kernel itself. The lattice carries k_P, which differs from k by at most δ over the data. With κ = Nδ/σ², and w the weights of the optimal prediction,
-‖w‖² ≤ var/σ², variances differ by at most δ((1 + √N‖w‖)² − 1), means by at most
-δ√N‖v‖ + sd κσ‖v‖, and twice the evidence by at most κ√N + δN‖v‖²(1 + κ)².
+The kernel itself. The lattice carries k_P, which differs from k by at most δ over the data. With
+κ = Nδ/σ², and w the weights of the optimal prediction, ‖w‖² ≤ var/σ², variances differ by at most
+δ((1 + √N‖w‖)² − 1), means by at most δ√N‖v‖ + sd κσ‖v‖, and twice the evidence by at most
+κ√N + δN‖v‖²(1 + κ)².
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.fft import fftn
 
-from orthogp.features import Lattice
+from orthogp.features import Lattice, MeanPrior
 from orthogp.features.base import prior_variance
 from orthogp.features.series import lattice_masses
 from orthogp.inference.bounds import unwhiten, whiten
@@ -44,7 +45,7 @@ from orthogp.inference.fourier_series import SeriesBox, SeriesGrid
 from orthogp.inference.residual import residual_norm
 from orthogp.kernels import RBF, Kernel, Matern, Matern12, Matern32, Matern52, RationalQuadratic
 from orthogp.rows import Domain
-from orthogp.statistics import FourierStatistics
+from orthogp.statistics import FourierStatistics, FrequencyLattice
 from orthogp.statistics.nufft import TOLERANCE
 
 # The largest number of modes along a column of a block, by number of columns.
@@ -74,8 +75,8 @@ class Guarantee(NamedTuple):
         δ, the largest difference between the prior of the lattice and the kernel.
     rounding : float
         The relative error that rounding may cause in variances.
-    count : float
-        Σ w_n.
+    total_weight : float
+        N = Σ w_n.
     residual : (p,)
         ‖r_H‖ + √τ/σ ‖r_τ‖ of each target's mean, with what rounding may hide of it.
     beyond : (p,)
@@ -87,7 +88,7 @@ class Guarantee(NamedTuple):
     left_out: float
     deviation: float
     rounding: float
-    count: float
+    total_weight: float
     residual: NDArray[np.float64]
     beyond: NDArray[np.float64]
     misfit: NDArray[np.float64]
@@ -121,9 +122,9 @@ class Guarantee(NamedTuple):
         with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
             ratio = np.sqrt(1 + self._change(upper, noise_variance) / lower)
             v = np.sqrt(self.misfit) / noise_variance
-            shift = self.deviation * np.sqrt(self.count) * v + self.beyond
+            shift = self.deviation * np.sqrt(self.total_weight) * v + self.beyond
             shift = shift / np.sqrt(lower)[:, None]
-        kappa = self.deviation * self.count / noise_variance
+        kappa = self.deviation * self.total_weight / noise_variance
         errors = ratio[:, None] * self.residual + shift + kappa * np.sqrt(noise_variance) * v
         return np.where(np.isnan(errors), np.inf, errors)
 
@@ -140,8 +141,14 @@ class Guarantee(NamedTuple):
         return self.mean_errors(lower, upper, noise_variance), errors
 
     def _change(self, variance: NDArray[np.float64], noise_variance: float) -> NDArray:
-        w = np.sqrt(self.count * variance / noise_variance)
+        w = np.sqrt(self.total_weight * variance / noise_variance)
         return self.deviation * (2 * w + w**2)
+
+
+def modes_within(lattice: FrequencyLattice, reach: NDArray[np.int64], mean: MeanPrior) -> Lattice:
+    """Return the features of all modes |t_d| ≤ reach_d of a lattice."""
+    indices = lattice.half_indices()
+    return Lattice(lattice, indices[np.all(np.abs(indices) <= reach, axis=1)], mean)
 
 
 def points_over(features: Lattice, box: Domain) -> NDArray[np.float64]:
@@ -181,11 +188,10 @@ class KnownModes:
         #: The modes along the columns of a block; a whole number of blocks ends at the reach.
         self.block, reach = _blocks(least, lattice.extent)
         reach = np.maximum(reach, np.abs(features.indices).max(axis=0))
-        indices = lattice.half_indices()
-        indices = indices[np.all(np.abs(indices) <= reach, axis=1)]
         self.statistics = statistics
         self.reach = reach
-        self.wide = Lattice(lattice, indices, features.mean)
+        self.wide = modes_within(lattice, reach, features.mean)
+        indices = self.wide.indices
         self.masses = self.wide.masses(kernel)
         self.amplitudes = np.sqrt(self.wide.squared_amplitudes(self.masses))
         #: The prior variance of the modes beyond these.
@@ -354,7 +360,7 @@ def largest_density(statistics: FourierStatistics, block: NDArray[np.int64]) -> 
         # A polynomial of degree D exceeds its values at G equidistant points by 1/cos(πD/G).
         slack /= np.cos(np.pi * 2 * n / points[-1])
     # Phases of magnitude one, from where index zero stands, do not matter.
-    return float(np.abs(fftn(coefficients, s=points)).max()) * slack
+    return float(np.abs(np.asarray(fftn(coefficients, s=points))).max()) * slack
 
 
 def norm_beyond(modes: KnownModes, kernel: Kernel) -> float:

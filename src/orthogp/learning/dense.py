@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from orthogp.errors import PrecisionError
-from orthogp.features import MeanPrior
+from orthogp.features import AdditiveLattice, MeanPrior
 from orthogp.features.base import prior_variance
 from orthogp.features.lattice import LatticeFeatures
 from orthogp.inference.bounds import (
@@ -389,34 +390,33 @@ class Fitter:
 
     def _larger_ones(self, objective: LatticeObjective, best: Start) -> Iterator[LatticeObjective]:
         """Yield objectives with a longer period, then with more and more features."""
-        m = objective.features.num_features
         if self.settings.num_features is not None:
             return
-        wanted, available = self._certified_features(best)
-        if self.layout.joint:
-            # A prior so close to the kernel that the difference counts little in the certificate.
-            deviation = self.settings.tolerance * best.noise_variance / prior_variance(best.kernel)
-            tight = max(_SHARE_OF_WRAP * deviation / self.statistics.count**1.5, _LEAST_WRAP)
-            wrap_tolerance = min(self.layout.wrap_tolerance, tight)
-            layout = replace(self.layout, wrap_tolerance=wrap_tolerance)
-            before = objective.features.parts[0].lattice.period
+        m, layout, growth = objective.features.num_features, self.layout, 1.0
+        most = self.settings.max_features
+        if layout.joint:
+            layout = self._close_layout(best)
             period = layout.thinned(best.kernel, 1.0)[0].lattice.period
-            target = int(np.ceil(m * np.prod(period / before)))
-            most = self.settings.max_features
+            growth = float(np.prod(period / objective.features.parts[0].lattice.period))
         else:
+            wanted, available = self._certified_features(best)
             # Beyond twice the wanted number it is not the features that keep the bounds apart.
-            layout, target, most = self.layout, 2 * m, min(available, 2 * wanted)
-            most = min(most, self.settings.max_features)
+            most = min(most, available, 2 * wanted)
+        target = int(np.ceil(m * growth)) if growth > 1 else 2 * m
         while True:
             objective = self._objective(best, min(target, most), 1.0, layout)
             # The lattice may have no more of them.
-            longer = self.layout.joint and np.any(period > before)
-            if objective.features.num_features <= m and not longer:
+            if objective.features.num_features <= m and growth <= 1:
                 return
             yield objective
-            m = objective.features.num_features
-            before = period if self.layout.joint else None
+            m, growth = objective.features.num_features, 1.0
             target = 2 * m
+
+    def _close_layout(self, best: Start) -> Layout:
+        """Return the layout whose priors are so close to the kernel that it counts little."""
+        deviation = self.settings.tolerance * best.noise_variance / prior_variance(best.kernel)
+        close = max(_SHARE_OF_WRAP * deviation / self.statistics.count**1.5, _LEAST_WRAP)
+        return replace(self.layout, wrap_tolerance=min(self.layout.wrap_tolerance, close))
 
     def _ending(
         self, objective: LatticeObjective, best: Start, certificate: Certificate, converged: bool
@@ -519,7 +519,7 @@ class Fitter:
         lower: Bound,
     ) -> tuple[Posterior, Bound, Certificate]:
         """Return the posterior of an additive model, and what the gap of its bounds implies."""
-        noise, features = best.noise_variance, objective.features
+        noise, features = best.noise_variance, cast("AdditiveLattice", objective.features)
         upper = sharp_upper_bound(
             features, best.kernel, objective.statistics, moments, noise, solution.chol
         )

@@ -111,28 +111,23 @@ def _more_nodes(certificate: Certificate) -> int:
 
 
 def _certificate(ending: Ending) -> str:
-    m, gap = ending.num_features, f"{ending.certificate.gap:.3g} nats"
+    m = ending.num_features
     smoother = "a smoother kernel" if ending.joint else "smoother kernels"
     if ending.certificate.holds:
         return f"The certificate holds with {m} features."
     if ending.as_asked:
         return (
-            f"The {m} features asked for leave a gap of {gap}: use more, or "
-            'num_features="auto", for a certificate.'
+            f"The {m} features asked for are too few for a certificate: use more, or "
+            'num_features="auto".'
         )
     if ending.late:
         return f"The time ran out with {m} features: raise max_seconds to go on."
-    if ending.wanted_features <= m:
+    if m >= ending.available_features - 1:
         return (
-            f"{m} features leave a gap of {gap}, from frequencies beyond the statistics' lattice: "
-            f"a certificate takes {smoother}."
+            f"{m} features give no certificate, because the kernel has too much variance at "
+            f"frequencies beyond those of the sums: {smoother} would have less."
         )
-    wanted, available = ending.wanted_features, ending.available_features
-    amount = f"more than {available}" if wanted > available else f"about {wanted}"
-    return (
-        f"{m} features leave a gap of {gap}: a certificate would take {amount}, by a larger "
-        f"max_features or {smoother}."
-    )
+    return f"{m} features are too few for a certificate: raise max_features, or take {smoother}."
 
 
 # The most components that a sentence lists.

@@ -25,6 +25,8 @@ from orthogp.features.inducing import PointTwoBlock
 from orthogp.features.random import RandomSeries, RandomWaves
 from orthogp.features.vff import VariationalFourierSeries
 from orthogp.inference import Certificate, Domain
+from orthogp.inference.bounds import TOLERANCE
+from orthogp.inference.certificates import Guarantee
 from orthogp.kernels import Categorical, Kernel, On, OnSphere, Product, Sum
 from orthogp.kernels.sphere import Sphere
 from orthogp.kernels.terms import Term
@@ -371,6 +373,35 @@ def _kept_rows(
 # ---------------------------------------------------------------------- all of them
 
 
+def _certificate(
+    lower: float,
+    upper: float,
+    mean_error: float | None = None,
+    variance_error: float = np.inf,
+    typical_error: float = np.inf,
+    kind: str = "bound",
+    tolerance: float = TOLERANCE,
+    wrap_error: float = 0.0,
+    quadrature_error: float = 0.0,
+    replaces_prior: bool = False,
+    rounding: float = 0.0,
+) -> Certificate:
+    """Return a certificate; older files hold the bounds only, and what rounding may add to them."""
+    demand(kind in ("exact", "bound", "estimate"), "must be of a known kind", "kind")
+    demand(not lower > upper + 1e-6 * abs(upper), "must not exceed the upper bound", "lower")
+    found = Certificate.from_gap(lower, upper, rounding)
+    if mean_error is not None:
+        demand(not min(mean_error, variance_error) < 0, "must not be negative", "mean_error")
+        found = Certificate(lower, upper, mean_error, variance_error, typical_error)
+    return found._replace(
+        kind=kind,
+        tolerance=tolerance,
+        wrap_error=wrap_error,
+        quadrature_error=quadrature_error,
+        replaces_prior=replaces_prior,
+    )
+
+
 def _register_public(package: Any, base: type, check: Any) -> None:
     """Register all classes that a package imports and that objects can be made of."""
     for kind in vars(package).values():
@@ -401,7 +432,8 @@ register(KeptRows, make=_kept_rows)
 register(TrainingSettings)
 register(Trial, infinite=("score",))
 register(Progress, infinite=("elbo", "standard_error"))
-register(Certificate, infinite=Certificate._fields)
+register(Certificate, make=_certificate, keep=Certificate._asdict, infinite=Certificate._fields)
+register(Guarantee)
 
 check_every(Kernel, _check_kernel)
 check_every(FrequencyLattice, _check_lattice)

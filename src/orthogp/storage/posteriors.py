@@ -25,6 +25,7 @@ from orthogp.fields.posterior import IterativePosterior
 from orthogp.fields.system import DataDensity
 from orthogp.fields.variance import VarianceField
 from orthogp.inference import Domain
+from orthogp.inference.certificates import Guarantee, PolishedMean, modes_within
 from orthogp.inference.component_posterior import AdditivePosterior, lattice_posterior
 from orthogp.inference.moments import moments_from_statistics
 from orthogp.inference.posterior import ComponentSums, Posterior, Shares, Solution
@@ -126,18 +127,29 @@ def restored(kept: KeptPosterior, setting: Setting, where: str) -> Any:
 
 @dataclass(frozen=True)
 class KeptLattice(KeptPosterior):
-    """A posterior on one lattice: q(u) follows from the sums, if it is not here."""
+    """A posterior on one lattice: q(u) follows from the sums, if it is not here.
+
+    A polished mean has coefficients of all modes up to an index.
+    """
 
     domain: Domain
     features: Lattice
     mean: Floats | None = None
     factor: Floats | None = None
+    polished: Floats | None = None
+    reach: tuple[int, ...] = ()
+    guarantee: Guarantee | None = None
 
     @staticmethod
     def _given(posterior: Posterior, sketch: Sketch | None) -> dict[str, Any]:
+        given: dict[str, Any] = {"polished": None, "reach": ()}
+        if posterior.polished is not None:
+            modes, mean = posterior.polished
+            reach = np.abs(modes.indices).max(axis=0)
+            given = {"polished": mean, "reach": tuple(reach.tolist())}
         if sketch is not None and len(posterior.mean) <= MOST_COMPUTED:
-            return {"mean": None, "factor": None}
-        return {"factor": _packed(posterior.chol)}
+            return {"mean": None, "factor": None, **given}
+        return {"factor": _packed(posterior.chol), **given}
 
     def _posterior(self, setting: Setting) -> Posterior:
         features, m = self.features, self.features.num_features
@@ -146,7 +158,9 @@ class KeptLattice(KeptPosterior):
         own = (features, self.kernel, self.noise_variance)
         if self.factor is not None:
             solution = Solution(_mean(self.mean, m, setting), _unpacked(self.factor, m))
-            return Posterior(*own, solution, self.domain, setting.num_threads)
+            return Posterior(
+                *own, self._polish(solution, setting), self.domain, setting.num_threads
+            )
         sums = setting.sums()
         if not isinstance(sums, FourierStatistics):
             raise RefusedError("must be additive, as the sums are", "features")
@@ -155,7 +169,27 @@ class KeptLattice(KeptPosterior):
         thin = sums.decimate(_decimation(sums.lattice, features.lattice))
         moments = moments_from_statistics(features, self.kernel, thin, repeats=setting.repeats)
         with one_thread():
-            return Posterior(*own, moments, self.domain, setting.num_threads)
+            solution = self._polish(Solution.of(moments, self.noise_variance), setting)
+        return Posterior(*own, solution, self.domain, setting.num_threads)
+
+    def _polish(self, solution: Solution, setting: Setting) -> Solution:
+        """Return q(u) with the polished mean and what bounds the errors, if the file holds them."""
+        if self.guarantee is not None:
+            for name in ("residual", "beyond", "misfit"):
+                demand_shape(getattr(self.guarantee, name), (setting.num_targets,), name)
+            demand(
+                np.concatenate(list(map(np.ravel, self.guarantee))) >= 0, "must be ≥ 0", "bounds"
+            )
+        solution = solution._replace(guarantee=self.guarantee)
+        if self.polished is None:
+            return solution
+        lattice, reach = self.features.lattice, np.array(self.reach, dtype=np.int64)
+        within = len(reach) == lattice.num_dims and np.all((reach >= 0) & (reach <= lattice.extent))
+        demand(within, "must be indices of the lattice", "reach")
+        modes = modes_within(lattice, reach, self.features.mean)
+        demand_shape(self.polished, (modes.num_features, setting.num_targets), "polished")
+        demand(np.isfinite(self.polished), "must be finite", "polished")
+        return solution._replace(polished=PolishedMean(modes, self.polished))
 
 
 @dataclass(frozen=True)
