@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from orthogp.precision import keep_compiled
     from orthogp.regressor import GPRegressor
     from orthogp.statistics import FourierStatistics, FrequencyLattice
-    from orthogp.stochastic.estimator import StochasticGPRegressor
+    from orthogp.stochastic.minibatch import StochasticGPRegressor
     from orthogp.stochastic.training import TrainingSettings
 
 __version__ = "0.1.0"
@@ -68,7 +68,7 @@ _HOMES = {
     "GPRegressor": "regressor",
     "GapTuning": "gaps.tuning",
     "RowGaps": "gaps.drift",
-    "StochasticGPRegressor": "stochastic.estimator",
+    "StochasticGPRegressor": "stochastic.minibatch",
     "TrainingSettings": "stochastic.training",
     "keep_compiled": "precision",
     "mirrored_gaps": "gaps.tuning",

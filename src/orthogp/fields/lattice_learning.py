@@ -117,10 +117,27 @@ class LatticeLearner:
 
     def fit(self, starts: list[Start]) -> Fit:
         """Return the fit from the best of some starting values."""
-        try:
-            return self._fit(starts)
-        finally:
-            self._progress.done()
+        with self._progress:
+            settings, first = self._settings, starts[0]
+            if self._sketch.iterative:
+                return self._iterative().fit(first, self._statistics.parts[0].lattice)
+            dense, may_iterate = self._dense(), self._may_iterate(first)
+
+            def dense_serves(start: Start) -> bool:
+                automatic = settings.solver == "auto"
+                return not may_iterate or (automatic and self._dense_suffices(dense, start))
+
+            few = self._statistics.rows < _FEWEST_CHECKED
+            unchecked = few or self._rows is None or settings.num_features is not None
+            if not settings.learn or (unchecked and not may_iterate):
+                return dense.fit(starts) if dense_serves(first) else self._iterative().fit(first)
+            stage, windows = dense.begin(starts), self._windows()
+            start = None
+            if _is_suspicious(stage, windows) or not dense_serves(stage.best):
+                start = self._start_of_windows(stage, starts, windows)
+            if dense_serves(start or stage.best):
+                return self._better(dense, stage, start)
+            return self._iterative().fit(start or stage.best, rival=_rival(starts, start))
 
     def fit_if_resolved(self, starts: list[Start]) -> Fit | str:
         """Return the dense fit, or why not.
@@ -140,7 +157,7 @@ class LatticeLearner:
 
     def fit_from(self, learned: Start, starts: list[Start]) -> Fit | str:
         """Return the fit from hyperparameters of another engine, or why it cannot be better."""
-        try:
+        with self._progress:
             dense = self._dense()
             if self._dense_suffices(dense, learned):
                 return dense.resume(learned)
@@ -153,31 +170,7 @@ class LatticeLearner:
                     f"a lattice would need {choice.wanted:,.0f} features, and takes up to "
                     f"{choice.num_modes:,}"
                 )
-            return self._fit(starts)
-        finally:
-            self._progress.done()
-
-    def _fit(self, starts: list[Start]) -> Fit:
-        settings, first = self._settings, starts[0]
-        if self._sketch.iterative:
-            return self._iterative().fit(first, self._statistics.parts[0].lattice)
-        dense, may_iterate = self._dense(), self._may_iterate(first)
-
-        def dense_serves(start: Start) -> bool:
-            automatic = settings.solver == "auto"
-            return not may_iterate or (automatic and self._dense_suffices(dense, start))
-
-        few = self._statistics.rows < _FEWEST_CHECKED
-        unchecked = few or self._rows is None or settings.num_features is not None
-        if not settings.learn or (unchecked and not may_iterate):
-            return dense.fit(starts) if dense_serves(first) else self._iterative().fit(first)
-        stage, windows = dense.begin(starts), self._windows()
-        start = None
-        if _is_suspicious(stage, windows) or not dense_serves(stage.best):
-            start = self._start_of_windows(stage, starts, windows)
-        if dense_serves(start or stage.best):
-            return self._better(dense, stage, start)
-        return self._iterative().fit(start or stage.best, rival=_rival(starts, start))
+            return self.fit(starts)
 
     def _better(self, dense: Fitter, stage: Stage, start: Start | None) -> Fit:
         """Return the better of the dense fits from the first stage and from another start."""

@@ -19,7 +19,6 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from orthogp.atomic import FilePath
 from orthogp.errors import InputError
 from orthogp.files.columns import (
     SINCE_1970,
@@ -36,6 +35,7 @@ from orthogp.files.columns import (
 from orthogp.files.text import column_kind, read_header, text_blocks
 from orthogp.files.writing import PARQUET_ENDINGS, STANDARD
 from orthogp.inference import Domain
+from orthogp.persistence import FilePath
 from orthogp.rows import Rows
 
 _TEXT_ENDINGS = (".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz", ".txt.gz")

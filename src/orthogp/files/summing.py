@@ -26,13 +26,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from orthogp.atomic import PRIVATE
 from orthogp.errors import InputError, LatticeMismatchError, OrthogpError
 from orthogp.files.columns import Piece, Reading, Tally, TimeScale, listed
 from orthogp.files.source import RowSource, as_rows
 from orthogp.files.text import read_header, split_text
 from orthogp.inference import Domain
 from orthogp.learning.sketches import Sketch
+from orthogp.persistence import PRIVATE
 from orthogp.rows import Rows
 from orthogp.statistics.nufft import CHUNK_ROWS
 

@@ -15,9 +15,9 @@ from typing import Any, BinaryIO, Protocol, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
-from orthogp.atomic import replacing
 from orthogp.errors import InputError
 from orthogp.files.columns import require_arrow
+from orthogp.persistence import replacing
 
 #: The name of standard input and output.
 STANDARD = "-"

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 import numpy as np
@@ -389,7 +390,7 @@ class _Search:
             return scale * square, scale * gradient
 
         self.converged = False
-        try:
+        with self._progress, suppress(_EnoughError):
             ended = scipy.optimize.minimize(
                 evaluate,
                 first[free],
@@ -399,10 +400,6 @@ class _Search:
                 options={"ftol": _LEAST_GAIN},
             )
             self.converged = bool(ended.success)
-        except _EnoughError:
-            pass
-        finally:
-            self._progress.done()
 
     def _mean_square(self, gaps: list[Gap], vector: Reals) -> tuple[float, Reals, float]:
         """Return the mean squared error, its derivatives, and the best factor of all variances."""

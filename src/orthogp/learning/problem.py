@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -147,7 +147,10 @@ class Progress:
         sys.stderr.flush()
         self._shown = len(line)
 
-    def done(self) -> None:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
         """Wipe the line."""
         if self._shown:
             sys.stderr.write("\r" + " " * self._shown + "\r")

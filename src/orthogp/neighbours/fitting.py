@@ -183,10 +183,8 @@ class NeighbourFitter:
 
     def fit(self, starts: list[Start]) -> Fit:
         """Return the fit from the best of some starting values."""
-        try:
+        with self._progress:
             return self._fit(starts)
-        finally:
-            self._progress.done()
 
     def _fit(self, starts: list[Start]) -> Fit:
         learned = _Learned(starts[0], np.empty(0), converged=True, num_evaluations=0)

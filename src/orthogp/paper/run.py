@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from orthogp.atomic import replacing
 from orthogp.errors import InputError
 from orthogp.paper import EXPERIMENTS
+from orthogp.persistence import replacing
 from orthogp.report import plots
 
 if TYPE_CHECKING:

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from orthogp.atomic import replacing
 from orthogp.errors import InputError, OrthogpError
 from orthogp.inference import Domain
 from orthogp.inference.posterior import Posterior
+from orthogp.persistence import replacing
 from orthogp.report.diagnostics import (
     LEVELS,
     ClassificationDiagnostics,

@@ -29,9 +29,9 @@ from jax import lax
 from jaxtyping import Float
 from numpy.typing import ArrayLike, NDArray
 
-from orthogp.atomic import PRIVATE, replacing
 from orthogp.errors import FitWarning, InputError
 from orthogp.inference.threads import one_thread
+from orthogp.persistence import PRIVATE, replacing
 from orthogp.precision import AnyArray, in_double
 
 # The fewest blocks over which the rise of the estimates is judged.

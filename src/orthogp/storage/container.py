@@ -23,8 +23,8 @@ from typing import Any, BinaryIO, NamedTuple, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from orthogp.atomic import FilePath, replacing
 from orthogp.errors import FileError
+from orthogp.persistence import FilePath, replacing
 
 _FORMAT = "orthogp"
 #: The version that this release writes; it reads this one and all before.

@@ -14,9 +14,9 @@ import pytest
 from click.testing import CliRunner
 
 from orthogp import FileError, GPRegressor
-from orthogp.atomic import PRIVATE, replacing
 from orthogp.cli import main
 from orthogp.files.writing import table_writer, write_rows
+from orthogp.persistence import PRIVATE, replacing
 from orthogp.report import write_report
 from orthogp.storage import save
 
