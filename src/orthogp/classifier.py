@@ -14,8 +14,7 @@ from sklearn.utils import column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
-from orthogp.classification.batches import START_ROWS, fit_batches
-from orthogp.classification.fitting import learn_labels
+from orthogp.classification.fitting import START_ROWS, fit_batches, learn_labels
 from orthogp.classification.sites import (
     LogisticSites,
     PolyaGammaSites,
