@@ -25,6 +25,7 @@ from orthogp.exact.row_pairs import merge_rows
 from orthogp.exact.row_starts import starts_for_rows
 from orthogp.features import Features, InducingPoints, resolve_features, takes_any_columns
 from orthogp.fields.lattice_learning import LatticeLearner, RowSums
+from orthogp.inference.bounds import TOLERANCE
 from orthogp.inference.predictive import PredictivePosterior
 from orthogp.inference.threads import BlasThreads, one_thread, within_precision
 from orthogp.kernels import Kernel
@@ -228,7 +229,7 @@ def settings_for(estimator: Any, model: Model, deadline: float | None) -> FitSet
         solver=solver if solver in ("dense", "iterative") else "auto",
         max_memory=estimator.max_memory,
         columns=called(estimator, model.columns),
-        tolerance=estimator.tolerance,
+        tolerance=getattr(estimator, "tolerance", TOLERANCE),
     )
 
 

@@ -15,6 +15,7 @@ from sklearn.utils.validation import _check_sample_weight, validate_data
 from orthogp.errors import FeatureError, FitWarning, InputError, KernelError, check_finite
 from orthogp.features import EXACT, Features, resolve_features, takes_any_columns
 from orthogp.inference import Domain
+from orthogp.inference.bounds import TOLERANCE
 from orthogp.kernels import Kernel
 from orthogp.kernels.sphere import Embedding, is_on_sphere, latitudes
 from orthogp.kernels.terms import (
@@ -50,7 +51,8 @@ def check_settings(estimator: Any) -> None:
     if not (isinstance(estimator.max_features, Integral) and int(estimator.max_features) >= 1):
         raise InputError(f"max_features must be at least 1, got {estimator.max_features!r}.")
     for name in ("noise_variance", "wrap_tolerance", "tolerance", "max_seconds", "max_memory"):
-        value = getattr(estimator, name)
+        # A classifier has no certificate.
+        value = getattr(estimator, name, TOLERANCE)
         if value is None and name not in ("wrap_tolerance", "tolerance"):
             continue
         if not (isinstance(value, Real) and 0 < float(value) < np.inf):

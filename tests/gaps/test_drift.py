@@ -118,15 +118,20 @@ def prior_of(model, X, places, weights):
         among = _matern32(X[:, None] - X) + np.diag(NOISE / weights)
         return Prior(among, _matern32(places[:, None] - X), np.full(len(places), 2.0), True)
     features, kernel = posterior.features, posterior.kernel
-    phi, there = (scale * features.evaluate(kernel, at) for at in (X, places))
     left_out = scale**2 * features.residual_variance(kernel, places)
     noise = NOISE + (left_out[0] if isinstance(posterior, IterativePosterior) else 0.0)
-    return Prior(
-        phi @ phi.T + np.diag(noise / weights),
-        there @ phi.T,
-        np.sum(there**2, axis=1) + left_out,
-        False,
-    )
+
+    def covariances(features):
+        phi, there = (scale * features.evaluate(kernel, at) for at in (X, places))
+        return phi @ phi.T + np.diag(noise / weights), there @ phi.T, np.sum(there**2, axis=1)
+
+    among, cross, own = covariances(features)
+    variance = own - np.einsum("ij,ji->i", cross, np.linalg.solve(among, cross.T)) + left_out
+    if getattr(posterior, "polished", None) is not None:
+        # Means are those of more modes, variances those of the features.
+        among, cross, _ = covariances(posterior.polished.modes)
+    explained = np.einsum("ij,ji->i", cross, np.linalg.solve(among, cross.T))
+    return Prior(among, cross, variance + explained, False)
 
 
 def generalised_least_squares(prior, X, y, places):

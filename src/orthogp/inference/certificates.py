@@ -54,8 +54,8 @@ _BLOCKS = {1: 2**14, 2: 128, 3: 16}
 _OVERSAMPLING = 4
 # The largest number of points along a column at which errors are looked at, by number of columns.
 _MOST_POINTS = {1: 2**15, 2: 192, 3: 32}
-# The largest number of conjugate-gradient steps that polish a mean.
-_MOST_STEPS = 40
+#: The largest number of conjugate-gradient steps that polish a mean.
+MOST_STEPS = 40
 # The largest multiple of the features' largest index up to which modes are taken.
 _MOST_TIMES = 2**20
 # Kernels whose spectral density decreases along every axis.
@@ -286,6 +286,7 @@ def polish(
     chol: NDArray[np.float64],
     noise_variance: float,
     tolerance: float,
+    max_steps: int = MOST_STEPS,
 ) -> Polished:
     """Return the posterior mean over known modes, by conjugate gradients from that of the features.
 
@@ -317,7 +318,7 @@ def polish(
     best, least = z.copy(), np.linalg.norm(r, axis=0)
     direction = solve(r)
     norm = np.sum(r * direction, axis=0)
-    for _ in range(_MOST_STEPS):
+    for _ in range(max_steps):
         if np.all(least <= tolerance) or not np.any(norm > 0):
             break
         image = times(direction)
@@ -406,7 +407,8 @@ class Verdict(NamedTuple):
 
     Attributes
     ----------
-    polished : PolishedMean
+    polished : PolishedMean or None
+        `None` where the features' own mean is to predict.
     guarantee : Guarantee
     data_fit : float
         An upper bound on −½ yᵀ(K + σ²I)⁻¹y, summed over the targets, for the lattice's prior.
@@ -414,7 +416,7 @@ class Verdict(NamedTuple):
         What δ can add to, or take from, bounds on the evidence.
     """
 
-    polished: PolishedMean
+    polished: PolishedMean | None
     guarantee: Guarantee
     data_fit: float
     slack: float
@@ -429,8 +431,11 @@ def judge(
     *,
     wrap_error: float,
     tolerance: float,
+    max_steps: int = MOST_STEPS,
 ) -> Verdict:
     """Return the polished mean of a fit and all that bounds its errors.
+
+    The mean is polished if conjugate gradients converge in `max_steps`.
 
     Parameters
     ----------
@@ -444,7 +449,13 @@ def judge(
     mean, chol = solution
     variance, count = prior_variance(kernel), statistics.count
     modes, beyond = _enough_modes(features, kernel, statistics, noise_variance, tolerance)
-    result, r, left = polish(modes, mean, chol, noise_variance, tolerance / 4)
+    polished = None
+    result, r, left = polish(modes, mean, chol, noise_variance, tolerance / 100, max_steps)
+    if max_steps and np.all(np.linalg.norm(r, axis=0) <= tolerance):
+        polished = result
+    elif max_steps:
+        # Unfinished conjugate gradients are no linear function of the targets.
+        result, r, left = polish(modes, mean, chol, noise_variance, tolerance, 0)
     z = result.mean
     tail = np.sqrt(beyond * left) / noise_variance
     rounding = 2 * _ROUNDING * np.sqrt(variance * count * statistics.yy) / noise_variance
@@ -466,7 +477,7 @@ def judge(
     slack = slack + deviation * count * (1 + kappa) ** 2 * misfit / noise_variance**2
     slack += 2 * rounding * np.linalg.norm(r + z, axis=0)
     slack += 4 * _ROUNDING * statistics.yy / noise_variance
-    return Verdict(result, guarantee, -float(quadratic.sum()) / 2, float(slack.sum()) / 2)
+    return Verdict(polished, guarantee, -float(quadratic.sum()) / 2, float(slack.sum()) / 2)
 
 
 def _enough_modes(

@@ -25,7 +25,7 @@ from orthogp.inference.bounds import (
     titsias_bound,
     upper_bound,
 )
-from orthogp.inference.certificates import judge, points_over
+from orthogp.inference.certificates import MOST_STEPS, judge, points_over
 from orthogp.inference.component_posterior import AdditivePosterior, target_shares
 from orthogp.inference.moments import Moments
 from orthogp.inference.objective import LatticeObjective
@@ -384,7 +384,9 @@ class Fitter:
             if objective is None:
                 break
             again = self._certified(objective, best)
-            if again.certificate.error < fit.certificate.error:
+            # A longer period with no more features is a worse model.
+            closer = again.certificate.error < fit.certificate.error
+            if again.certificate.holds or (closer and again.elbo.total > fit.elbo.total - SETTLED):
                 fit = again
         return fit
 
@@ -491,6 +493,8 @@ class Fitter:
             noise,
             wrap_error=self.layout.wrap_error(best.kernel, features),
             tolerance=self.settings.tolerance,
+            # Whoever asks for a number of features wants the mean of just those.
+            max_steps=MOST_STEPS if self.settings.num_features is None else 0,
         )
         guarantee = verdict.guarantee
         upper = upper_bound(moments, noise, guarantee.left_out, solution.chol)
