@@ -38,6 +38,8 @@ def spoilt(array, *places, value=np.nan):
             r"X has 2 in column 0 NaN or infinite values \(of 20 rows\)",
         ),
         (spoilt(X, (3, 0), value=np.inf), Y, "X has 1 in column 0 NaN or infinite"),
+        (1e-150 * X, Y, r"Column 0 of X spans 1.0e-150, .* rescale it"),
+        (1e120 * X, Y, r"Column 0 of X spans 1.0e\+120, .* rescale it"),
         (X, spoilt(Y, 1, 2, 3), "y has 3 NaN or infinite"),
         (X, Y[:-1], "inconsistent numbers of samples"),
         (np.zeros((20, 2, 2)), Y, "dim 3"),

@@ -308,9 +308,13 @@ STATUS = {
         y,
         "raise max_seconds to go on.",
     ),
-    "few": ({"kernel": "matern12", "num_features": 21}, y, "features asked for leave a gap of"),
+    "few": (
+        {"kernel": "matern12", "num_features": 21},
+        y,
+        "features asked for are too few",
+    ),
     "floor": (LATTICE, np.sin(X[:, 0]), "ended at the smallest that double precision resolves."),
-    "beyond": (LATTICE, np.sin(X[:, 0]), "from frequencies beyond the statistics' lattice:"),
+    "rough": (LATTICE, np.sin(X[:, 0]), "too few for a certificate: raise max_features"),
     "line": (LATTICE, X[:, 0] + NOISE, "ended at the longest that the covered domain holds:"),
     "limit": (
         {"kernel": QuasiPeriodic(lengthscale=100, period=1.0), **LATTICE},

@@ -38,6 +38,10 @@ _CHOICES = {
 }
 
 
+# The largest span of a column; one over it is the smallest.
+_LARGEST_SPAN = 1e90
+
+
 def check_settings(estimator: Any) -> None:
     """Raise `InputError` unless an estimator's parameters (its kernel apart) make sense."""
     for name, allowed in _CHOICES.items():
@@ -112,7 +116,22 @@ def check_inputs(estimator: Any, X: Any, *, reset: bool = False) -> NDArray:
     X = _numeric(validate_data, estimator, X, reset=reset)
     names = getattr(estimator, "feature_names_in_", None)
     check_finite(X, "X", None if names is None else [repr(str(name)) for name in names])
+    if reset and len(X):
+        _check_span(X, names)
     return X
+
+
+def _check_span(X: NDArray, names: Any) -> None:
+    """Raise `InputError` if a column spans so much, or so little, that its squares overflow."""
+    with np.errstate(over="ignore"):
+        span = X.max(axis=0).astype(np.float64) - X.min(axis=0)
+    extreme = np.flatnonzero((span > 0) & ~((span > 1 / _LARGEST_SPAN) & (span < _LARGEST_SPAN)))
+    if len(extreme):
+        which = extreme[0] if names is None else repr(str(names[extreme[0]]))
+        raise InputError(
+            f"Column {which} of X spans {span[extreme[0]]:.1e}, and the squares of such numbers "
+            "are beyond double precision: rescale it."
+        )
 
 
 def warn_constant_columns(estimator: Any, X: NDArray, columns: NDArray[np.int64]) -> None:

@@ -404,29 +404,41 @@ def test_required_features_leave_out_no_more_than_allowed_and_fewer_do(allowed: 
 # ---------------------------------------------------------------------- certificates
 
 
-def test_certificate_that_holds() -> None:
-    certificate = Certificate(lower=-10.0, upper=-9.98, wrap_error=1e-5)
+def test_a_small_gap_bounds_means_and_variances() -> None:
+    certificate = Certificate.from_gap(-10.0, -9.98)
     assert certificate.gap == pytest.approx(0.02)
-    assert certificate.gamma == pytest.approx(0.04)
-    assert certificate.holds
     assert certificate.mean_error == pytest.approx(0.2)
     assert certificate.variance_error == pytest.approx(math.sqrt(0.12))
+    assert not certificate.holds
+    assert certificate._replace(tolerance=0.25).holds
 
 
-def test_certificate_that_does_not_hold_promises_nothing() -> None:
-    certificate = Certificate(lower=-10.0, upper=-9.0, wrap_error=0.0)
-    assert certificate.gamma == pytest.approx(2.0)
+def test_a_gap_of_more_than_a_tenth_promises_nothing() -> None:
+    assert math.isfinite(Certificate.from_gap(0.0, 0.0999).mean_error)
+    certificate = Certificate.from_gap(0.0, 0.1001)
     assert not certificate.holds
     assert certificate.mean_error == certificate.variance_error == math.inf
+    assert certificate.sd_error == math.inf
 
 
-def test_certificate_holds_up_to_one_fifth() -> None:
-    assert Certificate(0.0, 0.0999, 0.0).holds
-    assert not Certificate(0.0, 0.1001, 0.0).holds
+def test_rounding_widens_the_gap() -> None:
+    assert Certificate.from_gap(0.0, 0.05, 0.04).mean_error == pytest.approx(math.sqrt(0.18))
+    assert Certificate.from_gap(0.0, 0.05, 0.06).mean_error == math.inf
 
 
 def test_certificate_gap_is_never_negative() -> None:
-    assert Certificate(-1.0, -1.0 - 1e-12, 0.0).gap == 0.0
+    assert Certificate(-1.0, -1.0 - 1e-12).gap == 0.0
+
+
+def test_only_proven_errors_within_the_tolerance_hold() -> None:
+    proven = Certificate(0.0, 1.0, 0.04, 0.09)
+    assert proven.sd_error == pytest.approx(1 - math.sqrt(0.91))
+    assert proven.holds
+    assert not proven._replace(mean_error=0.06).holds
+    assert not proven._replace(variance_error=0.12).holds
+    assert not proven._replace(kind="estimate").holds
+    assert not proven._replace(replaces_prior=True).holds
+    assert Certificate.exact(-3.0).holds
 
 
 def test_certificate_bounds_the_posterior_it_certifies() -> None:
@@ -437,14 +449,13 @@ def test_certificate_bounds_the_posterior_it_certifies() -> None:
     for num_features in (17, 19, 21, 25):
         model = fit(kernel, rows, lattice, num_features, noise)
         chol = model.posterior.chol
-        certificate = Certificate(
+        certificate = Certificate.from_gap(
             titsias_bound(model.moments, noise, chol).total,
             sharp_upper_bound(
                 model.features, kernel, model.statistics, model.moments, noise, chol
             ).total,
-            0.0,
         )
-        if not certificate.holds:
+        if not math.isfinite(certificate.mean_error):
             continue
         checked += 1
         X_new = make_rows(12, 40, 1).X

@@ -144,7 +144,10 @@ def test_an_unfitted_model_is_shown_as_scikit_learn_does(kind: Any) -> None:
 
 @pytest.mark.parametrize(
     ("solver", "own"),
-    [("auto", ("exact: all rows", "not needed")), ("dense", ("dense lattice", "elbo", "nats"))],
+    [
+        ("auto", ("exact: all rows", "not needed")),
+        ("dense", ("dense lattice", "elbo", "of the exact Gaussian process")),
+    ],
 )
 def test_a_fitted_regressor_shows_what_it_has_learned_above_its_parameters(
     solver: str, own: tuple[str, ...]
