@@ -92,14 +92,14 @@ for part in pair.components():
 # %%
 for number in (41, 161, "auto"):
     model = GPRegressor("matern52", solver="dense", num_features=number).fit(X_train, y_train)
-    holds, gap = model.certificate_.holds, model.certificate_.gap
-    print(f"{model.num_features_:5} features: holds {holds}, gap {gap:.3g} nats")
+    found = model.certificate_
+    within = f"means within {found.mean_error:.2g} sd"
+    print(f"{model.num_features_:5} features: holds {found.holds}, {within}")
     print(f"      {model.status_}")
 
 # %% [markdown]
-# A gap of thousands of nats does not mean that predictions are bad: it means that nothing is
-# *proved* about them. The left-out share of the prior variance in the summary, and the next check,
-# tell more.
+# A certificate that does not hold does not mean that predictions are bad: it means that nothing is
+# *proved* about them. The next check tells more.
 #
 # ## Calibration
 #

@@ -73,8 +73,8 @@ exact_mean, exact_sd = exact.predict(grid, return_std=True)
 mean, sd = model.predict(grid, return_std=True)
 difference = np.max(np.abs(mean - exact_mean) / exact_sd)
 promised = model.certificate_.mean_error
-print(f"promised: at most {promised:.3f} exact posterior sd")
-print(f"actually: {difference:.5f}")
+print(f"promised: at most {promised:.1e} exact posterior sd")
+print(f"actually: {difference:.1e}")
 
 # %% [markdown]
 # The certificate is about the *computation*: it says that this is the Gaussian process you asked

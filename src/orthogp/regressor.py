@@ -113,7 +113,8 @@ class GPRegressor(RegressorMixin, GPEstimator):
         The learned model, in the units of X and y (several targets of different scale: in units of
         `target_scale_`).
     elbo_, upper_bound_ : float
-        Lower (Titsias) and upper bound on log p(y).
+        Lower (Titsias) and upper bound on log p(y), for the prior that the features approximate;
+        `certificate_` has bounds for the kernel itself.
     certificate_ : Certificate
         How far means and standard deviations can be from those of the exact process.
     engine_ : str

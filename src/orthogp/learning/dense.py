@@ -498,8 +498,7 @@ class Fitter:
         )
         guarantee = verdict.guarantee
         upper = upper_bound(moments, noise, guarantee.left_out, solution.chol)
-        data_fit = min(upper.data_fit, verdict.data_fit) + verdict.slack
-        upper = upper._replace(data_fit=data_fit)
+        upper = upper._replace(data_fit=min(upper.data_fit, verdict.data_fit))
         solution = solution._replace(polished=verdict.polished, guarantee=guarantee)
         box = self.layout.box_around(features.lattice.centre)
         posterior = Posterior(features, best.kernel, noise, solution, box)
@@ -507,7 +506,7 @@ class Fitter:
         means, variances = guarantee.relative_errors(variance, posterior.residual, noise)
         certificate = Certificate(
             lower.total - verdict.slack,
-            upper.total,
+            upper.total + verdict.slack,
             float(means.max()),
             float(variances.max()),
             float(np.median(variances)),
