@@ -237,7 +237,7 @@ def test_additive_kernels_take_a_family_for_each_component() -> None:
     model = GPRegressor(kernel, features=Trig(15)).fit(X, y)
     assert model.num_features_ == 30
     assert np.sqrt(np.mean((model.predict(X) - f) ** 2)) < 0.06
-    assert model.certificate_.holds
+    assert model.certificate_.mean_error < 0.1
 
 
 def test_products_of_kernels_take_variational_fourier_features() -> None:

@@ -32,7 +32,7 @@ from orthogp.inference.bounds import projected_bound
 from orthogp.inference.moments import moments_from_statistics
 from orthogp.inference.posterior import Posterior
 from orthogp.kernels import RBF, Matern12, Matern32, Matern52
-from orthogp.rows import Domain
+from orthogp.rows import Domain, Rows
 from orthogp.statistics import FourierStatistics, FrequencyLattice
 from orthogp.statistics.nufft import evaluate_series
 

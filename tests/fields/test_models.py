@@ -94,7 +94,9 @@ def test_auto_turns_to_the_iterative_solver_where_the_dense_one_would_blur():
     dense = GPRegressor("matern12", solver="dense").fit(X[~test], y[~test])
     assert isinstance(auto.posterior_, IterativePosterior)
     errors = [np.sqrt(np.mean((model.predict(X[test]) - y[test]) ** 2)) for model in (auto, dense)]
-    assert errors[0] < 0.8 * errors[1]
+    # The dense mean is polished with modes beyond its features; its variances cannot be.
+    assert errors[0] < 0.95 * errors[1]
+    assert auto.noise_variance_ < dense.noise_variance_ / 2
     mean, std = auto.predict(X[test], return_std=True, include_noise=True)
     # A binomial share of 2,000 rows, and what 5 % of error in the variance may shift.
     assert np.mean(np.abs(y[test] - mean) < 1.96 * std) == pytest.approx(0.95, abs=0.03)
