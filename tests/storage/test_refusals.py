@@ -181,6 +181,13 @@ def test_threads_are_counted_as_elsewhere_in_python():
     assert available_threads(-cores) == available_threads(-(10**9)) == available_threads(0) == 1
 
 
+def test_threads_are_no_more_than_the_environment_allows(monkeypatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    assert available_threads() == available_threads(8) == 1
+    monkeypatch.setenv("OMP_NUM_THREADS", "many")
+    assert available_threads() >= 1
+
+
 @pytest.fixture(scope="module")
 def additive_classifier() -> GPClassifier:
     return small_models.additive_classifier()

@@ -51,6 +51,10 @@ def available_threads(num_threads: int | None = None) -> int:
     cores = os.cpu_count() or 1
     if hasattr(os, "sched_getaffinity"):
         cores = len(os.sched_getaffinity(0))
+    # Workers of joblib and dask are told their share by this variable, and FINUFFT warns beyond it.
+    share = os.environ.get("OMP_NUM_THREADS", "")
+    if share.isdigit() and int(share) > 0:
+        cores = min(cores, int(share))
     if num_threads is None:
         return cores
     # Native code takes memory for each thread, and ends the process if it cannot start one.
