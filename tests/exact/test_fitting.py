@@ -9,7 +9,7 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process import kernels as sk
 
 from orthogp.errors import InputError
-from orthogp.exact.fitting import MOST_ROWS, ExactFitter, _blocks, choose_starts
+from orthogp.exact.fitting import MOST_ROWS, ExactFitter, choose_starts
 from orthogp.exact.row_starts import starts_for_rows
 from orthogp.features import MeanPrior
 from orthogp.inference.threads import BlasThreads, one_thread
@@ -140,16 +140,6 @@ def test_search_on_parts_ends_where_one_on_all_rows_does(num_rows: int, num_dims
     )
     assert found.elbo.total == pytest.approx(again.elbo.total, abs=0.03)
     assert found.converged
-
-
-def test_blocks_hold_every_row_once_and_are_compact() -> None:
-    X = np.random.default_rng(0).uniform(0, 1, (1401, 2)) * [100.0, 1.0]
-    blocks = _blocks(X)
-    assert sorted(len(block) for block in blocks) == [350, 350, 350, 351]
-    np.testing.assert_array_equal(np.sort(np.concatenate(blocks)), np.arange(1401))
-    # Quarters of the square, whatever the columns' units.
-    for block in blocks:
-        assert np.all(np.ptp(X[block], axis=0) < [56.0, 0.56])
 
 
 def test_short_lengthscales_are_seen_in_parts_of_the_rows() -> None:

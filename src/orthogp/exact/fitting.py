@@ -1,10 +1,9 @@
 r"""Fits that look at all rows: of the exact process, and of point features that need the rows.
 
 The search for the hyperparameters of an exact process begins on a sample of the rows, where the
-likelihoods of many starts are compared and the best of different shapes are climbed. It goes on
-with all rows in a few blocks of neighbours, taken to be independent, at a sixteenth of the price of
-all rows at once. The maximum lies so close by that one or two evaluations on all rows are left to
-do: steps by the average information do not need to learn the curvature.
+likelihoods of many starts are compared and the best of different shapes are climbed, and goes on
+with a larger sample. The maximum lies so close by that one or two evaluations on all rows are left
+to do: steps by the average information do not need to learn the curvature.
 """
 
 from __future__ import annotations
@@ -43,8 +42,6 @@ _SAMPLES = (256, 768)
 # The rows in each sample of which half are the nearest neighbours: they determine the noise and
 # short lengthscales.
 _CENTRES = 4
-# The number of blocks of neighbouring rows, a power of two.
-_BLOCKS = 4
 # The number of starts that are climbed from, up to each number of rows: fewer rows have more
 # maxima, and cost less.
 _CLIMBS = ((150, 7), (300, 5), (_FEW_ROWS, 4))
@@ -54,8 +51,6 @@ _MOST_EVALUATIONS = 80
 _SETTLED = 1e-4
 # The same with a sample of the rows.
 _SETTLED_SAMPLE = 5e-2
-# The same with blocks of all rows.
-_SETTLED_BLOCKS = 0.5
 # The same with all of many rows: the last step is taken without a gradient at its end.
 _SETTLED_MANY = 0.5
 # The promised gain in nats below which the last step is not worth a factorisation.
@@ -174,16 +169,13 @@ class ExactSearch:
         X, kernel = self._rows.X, starts[0].kernel
         stages: list[_Stage] = []
         if len(X) > _FEW_ROWS:
-            samples = _SAMPLES if few else _SAMPLES[:1]
-            parts = [[_sample(X, size)] for size in samples if len(X) > 1.6 * size]
-            if not few and len(X) > _BLOCKS * _SAMPLES[0]:
-                parts.append(_blocks(X))
-            stages = [self._stage(kernel, part) for part in parts]
+            samples = [_sample(X, size) for size in _SAMPLES if len(X) > 1.6 * size]
+            stages = [self._stage(kernel, sample) for sample in samples]
         if len(stages) < len(_SAMPLES) or not few:
             stages.append(self._stage(kernel, None))
         last = stages[-1]
-        limits = row_limits(kernel, last.objectives[0].slots, X, NOISE_FLOOR)
-        limits[0][-1] = np.log(last.objectives[0].total_weight / _RESOLVED)
+        limits = row_limits(kernel, last.objective.slots, X, NOISE_FLOOR)
+        limits[0][-1] = np.log(last.objective.total_weight / _RESOLVED)
         limits[1][-1] = np.log(_MOST_NOISE)
         # What is small between the evaluations, or is not theirs, gets one thread.
         with one_thread():
@@ -197,7 +189,7 @@ class ExactSearch:
                 x = ahead
         return Found(
             best=last.start_of(x),
-            solution=last.objectives[0].solution_at(last.vector(x)),
+            solution=last.objective.solution_at(last.vector(x)),
             converged=top.converged,
             num_evaluations=sum(stage.num_evaluations for stage in stages),
         )
@@ -274,17 +266,15 @@ class ExactSearch:
             **options,
         )
 
-    def _stage(self, kernel: Kernel, parts: list[NDArray[np.int64]] | None) -> _Stage:
-        """Return the likelihood of all rows, or of parts that are taken to be independent."""
-        own = [self._rows] if parts is None else [self._rows.part(part) for part in parts]
-        size = len(own[0].X)
-        num_threads = self._threads.num_threads if size >= _MANY_ROWS else 1
+    def _stage(self, kernel: Kernel, sample: NDArray[np.int64] | None) -> _Stage:
+        """Return the likelihood of all rows, or of a sample of them."""
+        rows = self._rows if sample is None else self._rows.part(sample)
+        num_threads = self._threads.num_threads if len(rows.X) >= _MANY_ROWS else 1
         repeats = self._settings.repeats
-        objectives = [
-            ExactObjective(kernel, self._mean, rows, repeats=repeats, num_threads=num_threads)
-            for rows in own
-        ]
-        return _Stage(objectives, size, self._threads, whole=parts is None)
+        objective = ExactObjective(
+            kernel, self._mean, rows, repeats=repeats, num_threads=num_threads
+        )
+        return _Stage(objective, len(rows.X), self._threads, whole=sample is None)
 
 
 class _Stage:
@@ -299,81 +289,71 @@ class _Stage:
     """
 
     def __init__(
-        self, objectives: list[ExactObjective], size: int, threads: BlasThreads, *, whole: bool
+        self, objective: ExactObjective, size: int, threads: BlasThreads, *, whole: bool
     ) -> None:
-        self.objectives = objectives
+        self.objective = objective
         self.size, self.whole = size, whole
         #: The promised gain below which a step is not taken, if others have led near.
-        self.tolerance = _SETTLED_MANY if whole else _SETTLED_BLOCKS
-        if not whole and len(objectives) == 1:
-            self.tolerance = _SETTLED_SAMPLE
+        self.tolerance = _SETTLED_MANY if whole else _SETTLED_SAMPLE
         self.num_evaluations = 0
         self._threads = threads
-        # Several threads are tried out on blocks.
-        self._least = _MANY_ROWS if len(objectives) == 1 else min(size, _MANY_ROWS)
 
     def value(self, x: Vector) -> float:
         """Return log p(y), or −∞ beyond double precision."""
         self.num_evaluations += 1
-        total, vector = 0.0, self.vector(x)
-        for objective in self.objectives:
-            try:
-                with self._threads.limited(self.size, self._least):
-                    total += objective.value(vector)
-            except PrecisionError:
-                return -np.inf
-        return total
+        try:
+            with self._threads.limited(self.size, _MANY_ROWS):
+                return self.objective.value(self.vector(x))
+        except PrecisionError:
+            return -np.inf
 
     def evaluate(self, x: Vector) -> Evaluation | None:
         """Return log p(y) with derivatives, or `None` beyond double precision."""
         self.num_evaluations += 1
-        found, vector = [], self.vector(x)
-        for objective in self.objectives:
-            try:
-                with self._threads.limited(self.size, self._least):
-                    found.append(objective.evaluate(vector))
-            except PrecisionError:
-                return None
-        gradient = np.sum([own.gradient for own in found], axis=0)
-        variance, moved = self.objectives[0].prior_variance(x)
+        try:
+            with self._threads.limited(self.size, _MANY_ROWS):
+                found = self.objective.evaluate(self.vector(x))
+        except PrecisionError:
+            return None
+        gradient, bend = found.gradient, found.bend
+        variance, moved = self.objective.prior_variance(x)
         # Of log k(0) e^η, and how much of the noise that is.
         slope = np.append(moved / variance, 1.0)
         share = 1 / (1 + (NOISE_FLOOR / variance) ** 4 * np.exp(-4 * x[-1]))
         J = np.eye(len(x))
         J[-1] = share * slope
-        bends = [own.bend for own in found if own.bend is not None]
 
         def bent() -> NDArray[np.float64]:
             # As log k(0) bends for a sum of variances.
             of_sum = np.diag(np.append(slope[:-1], 0.0))
             of_sum[:-1, :-1] -= np.outer(slope[:-1], slope[:-1])
             of_noise = share * of_sum + 4 * share * (1 - share) * np.outer(slope, slope)
-            total = np.sum([bend() for bend in bends], axis=0)
-            return J.T @ total @ J + gradient[-1] * of_noise
+            assert bend is not None
+            return J.T @ bend() @ J + gradient[-1] * of_noise
 
         return Evaluation(
-            sum(own.value for own in found),
+            found.value,
             J.T @ gradient,
-            J.T @ np.sum([own.information for own in found], axis=0) @ J,
-            bent if bends else None,
+            J.T @ found.information @ J,
+            None if bend is None else bent,
         )
 
     def vector(self, x: Vector) -> Vector:
         """Return the parameters of the objective, whose last is log σ²."""
-        variance, _ = self.objectives[0].prior_variance(x)
+        variance, _ = self.objective.prior_variance(x)
         unfloored = np.log(variance) + x[-1]
         return np.append(x[:-1], np.logaddexp(4 * np.log(NOISE_FLOOR), 4 * unfloored) / 4)
 
     def x_of(self, start: Start) -> Vector:
         """Return where a start lies."""
-        x = np.append(pack(start.kernel, self.objectives[0].slots), 0.0)
-        x[-1] = np.log(start.noise_variance / self.objectives[0].prior_variance(x)[0])
+        x = np.append(pack(start.kernel, self.objective.slots), 0.0)
+        x[-1] = np.log(start.noise_variance / self.objective.prior_variance(x)[0])
         return x
 
     def start_of(self, x: Vector) -> Start:
         """Return what lies at a place."""
         vector = self.vector(x)
-        return Start(self.objectives[0].kernel_at(vector), float(np.exp(vector[-1])))
+        return Start(self.objective.kernel_at(vector), float(np.exp(vector[-1])))
 
 
 def choose_starts(starts: list[Start], values: list[float], number: int) -> list[int]:
@@ -414,19 +394,6 @@ def _sample(X: NDArray, size: int) -> NDArray[np.int64]:
     others = order[~chosen[order]]
     chosen[others[: size - np.count_nonzero(chosen)]] = True
     return np.flatnonzero(chosen)
-
-
-def _blocks(X: NDArray) -> list[NDArray[np.int64]]:
-    """Return all rows in blocks of neighbours, halved along the column in which each is widest."""
-    scaled, blocks = _scaled(X), [np.arange(len(X))]
-    while len(blocks) < _BLOCKS:
-        halves = []
-        for block in blocks:
-            widest = np.argmax(np.ptp(scaled[block], axis=0))
-            order = np.argpartition(scaled[block, widest], len(block) // 2)
-            halves += np.split(block[order], [len(block) // 2])
-        blocks = halves
-    return blocks
 
 
 def _scaled(X: NDArray) -> NDArray[np.float64]:
