@@ -251,9 +251,12 @@ def guarantee(model: GPRegressor) -> str:
         return "none: an estimate is in the status"
     if model.features_ is None:
         return "not needed: the posterior is exact"
+    # Without a guarantee the effect of the period is not part of the bounds.
+    bounded = getattr(model.posterior_, "guarantee", None) is not None
+    prior = "" if bounded or not certificate.wrap_error else " of the periodic prior"
     within = (
         f"every mean within {certificate.mean_error:.2g} posterior sd, every sd within "
-        f"{100 * certificate.sd_error:.2g} % of the exact Gaussian process"
+        f"{100 * certificate.sd_error:.2g} % of the exact Gaussian process{prior}"
     )
     if certificate.holds:
         return within
