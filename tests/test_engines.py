@@ -5,7 +5,7 @@ import pytest
 from numpy.typing import NDArray
 
 from orthogp import GPRegressor
-from orthogp.choosing import held_out_rows
+from orthogp.choosing import Scaling, held_out_rows
 from orthogp.engines import Task
 from orthogp.kernels import RBF, Matern32
 from orthogp.rows import Rows
@@ -102,12 +102,22 @@ def test_where_the_data_have_gaps_whole_neighbourhoods_are_hidden() -> None:
     holes = np.linalg.norm(X[:, None] - rng.uniform(0.2, 0.8, (3, 2)), axis=2).min(axis=1) < 0.15
     even = Task(None, Rows(X, X[:, :1], None), 0.0)
     gappy = Task(None, Rows(X[~holes], X[~holes, :1], None), 0.0)
-    assert held_out_rows(even, np.ones(2)).gaps == 0
-    hidden = held_out_rows(gappy, np.ones(2))
+    scaling = Scaling(np.arange(2), np.ones(2))
+    assert held_out_rows(even, scaling).gaps == 0
+    hidden = held_out_rows(gappy, scaling)
     assert hidden.gaps > 0.05
     assert len(hidden.rows) == len(np.unique(hidden.rows)) > 400
     np.testing.assert_allclose(hidden.weights.sum(), 1.0)
     assert len(gappy.without(hidden.rows).rows.X) == len(gappy.rows.X) - len(hidden.rows)
+
+
+def test_gaps_are_looked_for_in_the_columns_that_the_kernel_sees() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.uniform(0, 1, (8000, 3))
+    X = X[np.linalg.norm(X[:, 1:] - 0.5, axis=1) > 0.3]
+    task = Task(None, Rows(X, X[:, :1], None), 0.0)
+    assert held_out_rows(task, Scaling(np.array([1, 2]), np.ones(2))).gaps > 0.05
+    assert held_out_rows(task, Scaling(np.array([0]), np.ones(1))).gaps == 0
 
 
 @pytest.mark.slow

@@ -53,6 +53,8 @@ _SAME = 0.01
 _FEW_GAPS = 0.02
 # The change of means by twice as many neighbours, in posterior sd, above which it is tried as well.
 _MANY_MATTER = 0.2
+# The relative change of sds by twice as many neighbours, above which it is tried as well.
+_LOOSE = 0.05
 
 
 def fit_rows(task: Task) -> Outcome:
@@ -124,8 +126,8 @@ def _choose_joint(task: Task, model: Model) -> Outcome:
         return found.beside(_no_time("iterative"), lattice)
     learned = Start(found.fit.kernel, found.fit.noise_variance, rows=task.num_rows)
     # Far from all rows, and where many matter a little each, the nearest are not enough.
-    gaps = held_out_rows(task, _lengths([found])).gaps
-    far = gaps > _FEW_GAPS or found.fit.check.mean_change > _MANY_MATTER
+    gaps, check = held_out_rows(task, _scaling([found])).gaps, found.fit.check
+    far = gaps > _FEW_GAPS or check.mean_change > _MANY_MATTER or check.sd_change > _LOOSE
     rival = try_sums(task, model, learned, iterative=far)
     if isinstance(rival, Trial):
         return found.beside(lattice, rival)
@@ -146,7 +148,7 @@ def _more_likely(*outcomes: Outcome) -> Outcome:
 
 def _best(task: Task, outcomes: list[Outcome]) -> Outcome:
     """Return the model that predicts held-out rows best."""
-    held_out = held_out_rows(task, _lengths(outcomes))
+    held_out = held_out_rows(task, _scaling(outcomes))
     scores = []
     for outcome in outcomes:
         try:
@@ -171,18 +173,22 @@ class HeldOut(NamedTuple):
     gaps: float = 0.0
 
 
-def _lengths(outcomes: list[Outcome]) -> NDArray[np.float64] | None:
-    """Return the lengths along the columns of X over which neighbours' functions change, if known.
+class Scaling(NamedTuple):
+    """The columns of X that a kernel sees, and the length along each over which f changes."""
 
-    Columns that the kernel does not see do not count.
-    """
+    columns: NDArray[np.int64]
+    lengths: NDArray[np.float64]
+
+
+def _scaling(outcomes: list[Outcome]) -> Scaling | None:
+    """Return how distances between rows are measured, if neighbours have been fitted."""
     for outcome in outcomes:
         if isinstance(outcome.posterior, NeighbourPosterior):
-            return outcome.posterior.lengths
+            return Scaling(outcome.model.columns, outcome.posterior.lengths)
     return None
 
 
-def held_out_rows(task: Task, lengths: NDArray[np.float64] | None, seed: int = 0) -> HeldOut:
+def held_out_rows(task: Task, scaling: Scaling | None, seed: int = 0) -> HeldOut:
     """Return rows to be held out: single ones, and neighbourhoods as wide as the data's gaps.
 
     A point drawn between two rows lies at some distance from its nearest row. Around rows drawn at
@@ -193,10 +199,10 @@ def held_out_rows(task: Task, lengths: NDArray[np.float64] | None, seed: int = 0
     there = np.arange(len(task.rows.X)) if given is None else np.flatnonzero(given > 0)
     number = min(_SINGLE, len(there) // 10)
     single = rng.choice(there, size=number, replace=False)
-    X = np.asarray(task.rows.X, dtype=np.float64)
-    if lengths is None or len(lengths) != X.shape[1] or X.shape[1] > MAX_DIMS:
+    if scaling is None or len(scaling.columns) > MAX_DIMS:
         return HeldOut(single, np.full(number, 1 / number))
-    scaled = X[there] / lengths
+    seen = np.asarray(task.rows.on(scaling.columns).X, dtype=np.float64)
+    scaled = seen[there] / scaling.lengths
     tree = KDTree(scaled)
     ends = scaled[rng.integers(len(there), size=(2, _PROBES))]
     between = rng.random((_PROBES, 1))
