@@ -47,7 +47,7 @@ def test_wheel_contents(wheel: Path) -> None:
 
     assert license_text == (ROOT / "LICENSE").read_bytes()
     assert "\nLicense-Expression: MIT\n" in metadata
-    assert "orthogp = orthogp.cli.__main__:run" in entry_points
+    assert "orthogp = orthogp.__main__:run" in entry_points
     # Exactly the package and its metadata: no tests, no benchmarks, nothing forgotten.
     assert {name.split("/")[0] for name in names} == {"orthogp", info}
     source = ROOT / "src"

@@ -35,7 +35,7 @@ with Path("river/2021.csv").open("a") as file:
 def shell(command):
     """Run a command as a shell would, and show what it says."""
     words = shlex.split(command)
-    words = [sys.executable, "-m", "orthogp.cli", *words[1:]] if words[0] == "orthogp" else words
+    words = [sys.executable, "-m", "orthogp", *words[1:]] if words[0] == "orthogp" else words
     done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     print(f"$ {command}\n{done.stdout.rstrip()}")
     return done
@@ -101,7 +101,7 @@ command = (
     "--checkpoint-seconds 0 --batch-rows 500"
 )
 run = subprocess.Popen(
-    [sys.executable, "-m", "orthogp.cli", *shlex.split(command)[1:]],
+    [sys.executable, "-m", "orthogp", *shlex.split(command)[1:]],
     stdout=subprocess.DEVNULL,
     stderr=subprocess.DEVNULL,
 )

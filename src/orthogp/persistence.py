@@ -5,8 +5,10 @@ from __future__ import annotations
 import errno
 import os
 import secrets
+import shutil
 import signal
 import stat
+import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -25,7 +27,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
 # The signals that end a process without running its `finally` clauses.
 _DEADLY = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
-# The files that are being written.
+# The files that are being written, and folders for the time of one task.
 _unfinished: set[Path] = set()
 
 
@@ -127,15 +129,41 @@ def _removed_on_termination() -> Iterator[None]:
 
 def _end(number: int, frame: object) -> None:
     """Remove unfinished files, and end as if the signal had not been caught."""
-    for path in tuple(_unfinished):
-        _remove(path)
+    remove_unfinished()
     signal.signal(number, signal.SIG_DFL)
     signal.raise_signal(number)
 
 
+@contextmanager
+def temporary_folder() -> Iterator[Path]:
+    """Yield a new folder for its owner only, which is gone afterwards.
+
+    It is gone too if the process is interrupted or terminated meanwhile.
+    """
+    folder = Path(tempfile.gettempdir(), f"orthogp-{secrets.token_hex(8)}")
+    # Before the folder exists: a signal may come at any time.
+    _unfinished.add(folder)
+    try:
+        with _removed_on_termination():
+            folder.mkdir(mode=0o700)
+            yield folder
+    finally:
+        _remove(folder)
+        _unfinished.discard(folder)
+
+
+def remove_unfinished() -> None:
+    """Remove files that are being written and temporary folders: the process is about to end."""
+    for path in tuple(_unfinished):
+        _remove(path)
+
+
 def _remove(path: Path) -> None:
     with suppress(OSError):
-        path.unlink()
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink()
 
 
 def _why_not_written(path: FilePath, target: Path, error: OSError) -> str:

@@ -10,6 +10,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from orthogp.errors import InputError, OutOfDomainWarning, check_finite
 
+#: The largest number of columns that act jointly on a lattice.
+MAX_DIMS = 3
+
 
 class Domain(NamedTuple):
     """A box: around rows, or where predictions are the posterior's."""

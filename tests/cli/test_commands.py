@@ -115,17 +115,6 @@ def test_bugs_are_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(run("--debug", "fail").exception, ZeroDivisionError)
 
 
-def test_an_interruption_has_its_own_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
-    @click.command()
-    def wait() -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setitem(main.commands, "wait", wait)
-    result = run("wait")
-    assert result.exit_code == 130
-    assert result.stderr == "\nInterrupted.\n"
-
-
 @pytest.mark.parametrize("command", ["fit", "sketch", "compare"])
 def test_names_in_the_help_are_those_of_the_library(command: str) -> None:
     # The help may break a line at the hyphen of a name.
@@ -143,6 +132,29 @@ def test_help_loads_neither_jax_nor_numpy() -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "Commands:" in done.stdout
+
+
+def test_what_is_wrong_with_data_is_said_before_jax_is_loaded(tmp_path: Path) -> None:
+    (tmp_path / "d.csv").write_text("x,y\n1,a\n2,b\n")
+    (tmp_path / "m.orthogp").write_text("precious")
+    out = str(tmp_path / "new.orthogp")
+    for arguments, sentence in [
+        (["fit", "missing.csv", "--target", "y", "--out", out], "There is no file missing.csv"),
+        (["fit", str(tmp_path / "d.csv"), "--target", "z", "--out", out], "has no column 'z'"),
+        (["fit", str(tmp_path / "d.csv"), "--target", "y", "--out", out], "got 'a' in line 2"),
+        (["fit", "d.csv", "--target", "y", "--out", str(tmp_path / "m.orthogp")], "exists and"),
+        (["sketch", "missing.csv", "--target", "y", "--out", out], "There is no file missing.csv"),
+        (["report", "missing.orthogp"], "There is no file missing.orthogp"),
+    ]:
+        program = (
+            "import sys; from orthogp.cli import main\n"
+            f"try: main({arguments!r}, standalone_mode=False)\n"
+            "except Exception as error: print(error)\n"
+            "assert not {'jax', 'scipy', 'sklearn'} & sys.modules.keys()"
+        )
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        assert sentence in done.stdout
 
 
 def test_demo_without_matplotlib_says_how_to_install_it(
@@ -277,7 +289,7 @@ def test_warnings_of_a_comparison_are_sentences(tmp_path: Path) -> None:
 def test_a_process_ends_with_the_codes_of_its_command_and_all_that_it_said(
     arguments: list[str], code: int, output: str, errors: str
 ) -> None:
-    command = [sys.executable, "-m", "orthogp.cli", *arguments]
+    command = [sys.executable, "-m", "orthogp", *arguments]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == code
     assert output in done.stdout

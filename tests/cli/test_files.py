@@ -340,7 +340,7 @@ def test_a_run_that_was_killed_goes_on_to_the_same_statistics(tmp_path: Path) ->
         *("sketch", str(tmp_path / "rows.parquet"), "--target", "y", "--batch-rows", "200"),
         *("--checkpoint-seconds", "0", "--out"),
     ]
-    command = [sys.executable, "-m", "orthogp.cli", *arguments, str(out)]
+    command = [sys.executable, "-m", "orthogp", *arguments, str(out)]
     killed = subprocess.Popen(command, stderr=subprocess.PIPE)
     deadline = time.monotonic() + 60
     while not checkpoint.exists() and killed.poll() is None and time.monotonic() < deadline:

@@ -110,7 +110,7 @@ def test_links_to_what_is_read_are_not_overwritten(folder: Path) -> None:
 def test_standard_input_is_an_input_too(folder: Path) -> None:
     data = folder / "d.csv"
     before = data.read_bytes()
-    command = [sys.executable, "-m", "orthogp.cli", "predict", str(folder / "m.orthogp"), "-"]
+    command = [sys.executable, "-m", "orthogp", "predict", str(folder / "m.orthogp"), "-"]
     with data.open("rb") as stream:
         done = subprocess.run(
             [*command, "--out", str(data), "--force"], stdin=stream, capture_output=True, text=True

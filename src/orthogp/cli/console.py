@@ -1,8 +1,8 @@
 """What commands say, where they write, and how they end.
 
 Results go to standard output, all else to standard error. Files go to new names, over results like
-them, and never over what is read. Commands end in order, by mistakes of data or usage, by
-interruption, or by a bug.
+them, and never over what is read. Commands end in order, by mistakes of data or usage, or by a bug;
+`orthogp.__main__` ends those that are interrupted.
 """
 
 from __future__ import annotations
@@ -31,11 +31,9 @@ Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 WRONG_DATA = 1
 #: The exit code for a bug in orthogp.
 BUG = 3
-#: The exit code after an interruption.
-INTERRUPTED = 130
 EXIT_CODES = (
     "Exit codes: 0 done; 1 something is wrong with data, a file or the model; 2 wrong usage; "
-    "3 a bug in orthogp; 130 interrupted."
+    "3 a bug in orthogp; 130 interrupted; 143 terminated."
 )
 #: The name of standard input and standard output.
 STANDARD = "-"
@@ -44,6 +42,8 @@ _DEBUG = "orthogp.debug"
 _REPORT_FOOTER = b"<footer>Made by orthogp.</footer>"
 # The number of last bytes of a report within which the footer lies.
 _REPORT_END = 200
+# How the names of all estimators end.
+_ESTIMATORS = ("Regressor", "Classifier")
 
 
 class Console:
@@ -145,10 +145,10 @@ def write_out(out: str, save: Callable[[str], object]) -> None:
     if out != STANDARD:
         save(out)
         return
-    import tempfile
+    from orthogp.persistence import temporary_folder
 
-    with tempfile.TemporaryDirectory(prefix="orthogp-") as folder:
-        path = Path(folder) / "out"
+    with temporary_folder() as folder:
+        path = folder / "out"
         save(str(path))
         sys.stdout.buffer.write(path.read_bytes())
         sys.stdout.buffer.flush()
@@ -219,12 +219,6 @@ def _is_report(path: str) -> bool:
         return _REPORT_FOOTER in stream.read()
 
 
-def _is_model(path: str) -> bool:
-    from orthogp.storage import MODEL_KINDS
-
-    return _kind(path) in MODEL_KINDS
-
-
 def _kind(path: str) -> str | None:
     """Return what a file of orthogp holds, `None` if it is no such file."""
     from orthogp.errors import FileError
@@ -236,7 +230,7 @@ def _kind(path: str) -> str | None:
         return None
 
 
-MODEL = Recognised("model of orthogp", _is_model)
+MODEL = Recognised("model of orthogp", lambda path: (_kind(path) or "").endswith(_ESTIMATORS))
 SKETCH = Recognised("statistics of orthogp", lambda path: _kind(path) in ("sketch", "checkpoint"))
 REPORT = Recognised("report of orthogp", _is_report)
 
@@ -274,9 +268,6 @@ class Commands(click.Group):
                 return super().invoke(ctx)
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
-        except KeyboardInterrupt:
-            click.echo("\nInterrupted.", err=True)
-            ctx.exit(INTERRUPTED)
         except BrokenPipeError:
             # The reader of the output is gone; Python must not try to write the rest.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

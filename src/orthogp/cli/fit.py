@@ -176,7 +176,6 @@ def fit(
     out = output.out
     summing.check(given.data)
     check_saved(out, given.data, MODEL, force=output.force)
-    fitted = model.regressor()
     with output.console() as console:
         statistics = _sketch_file(given.data)
         if statistics is not None:
@@ -190,11 +189,11 @@ def fit(
                 raise click.UsageError(
                     "Statistics know their columns: leave out --target, --inputs and --weights."
                 )
-            _from_sketch(fitted, statistics, model.mean)
+            fitted = _from_sketch(model, statistics)
         else:
             if given.target is None:
                 raise click.UsageError("Missing option '--target': the column to predict.")
-            _from_rows(fitted, console, given, rows, summing, output.checkpoint)
+            fitted = _from_rows(model, console, given, rows, summing, output.checkpoint)
         write_out(out, fitted.save)
         output.remove_checkpoint()
         saved = "" if out == STANDARD else f"\nModel: {out}"
@@ -224,32 +223,37 @@ def _sketch_file(data: Sequence[str]) -> str | None:
     return named[0]
 
 
-def _from_sketch(model: GPRegressor, path: str, mean: str | None) -> None:
+def _from_sketch(options: ModelOptions, path: str) -> GPRegressor:
     from orthogp.storage import load_sketch
 
     sketch, about = load_sketch(path)
-    if mean is None and sketch.mean.slope_variance:
+    model = options.regressor()
+    if options.mean is None and sketch.mean.slope_variance:
         model.set_params(mean="linear")
     model.fit_sketch(sketch)
     model.about_ = about  # type: ignore[attr-defined]
+    return model
 
 
 def _from_rows(
-    model: GPRegressor,
+    options: ModelOptions,
     console: Console,
     given: Given,
     rows: RowOptions,
     summing: Summing,
     checkpoint: str | None,
-) -> None:
-    from orthogp.errors import OrthogpError
-    from orthogp.files.fitting import SAMPLE_ROWS, fit_source
+) -> GPRegressor:
     from orthogp.files.source import open_source, standard_input_as_file
-    from orthogp.files.summing import Pass
-    from orthogp.report import diagnose
 
     with standard_input_as_file(given.data) as files:
         source = open_source(files, **given.columns())
+        # Only now, since it takes seconds: what is wrong with the data is said before.
+        from orthogp.errors import OrthogpError
+        from orthogp.files.fitting import SAMPLE_ROWS, fit_source
+        from orthogp.files.summing import Pass
+        from orthogp.report import diagnose
+
+        model = options.regressor()
         if rows.domain is not None:
             if any(isinstance(low, date) for low, _ in rows.domain):
                 # The unit is needed now, not only when the rows are read.
@@ -277,6 +281,7 @@ def _from_rows(
             console.say(f"No diagnostics: {error}")
         else:
             model.diagnostics_ = checked  # type: ignore[attr-defined]
+    return model
 
 
 def _heading(model: Any) -> str:
@@ -425,16 +430,14 @@ def _sum(
     checkpoint: str | None,
 ) -> tuple[Sketch, dict[str, Any]]:
     """Return the sums of files, and a description of their rows."""
-    from orthogp import GPRegressor
     from orthogp.files.columns import TimeScale
-    from orthogp.files.fitting import about_rows, begin_like
     from orthogp.files.source import open_source
-    from orthogp.files.summing import Pass, sum_files
-    from orthogp.storage import load_sketch
 
     columns, times = given.columns(), None
     like, extent = None, None
     if wanted.lattice_of is not None:
+        from orthogp.storage import load_sketch
+
         like, about = load_sketch(wanted.lattice_of)
         columns, extent = _same_columns(columns, about), like.extent
         times = [TimeScale.from_json(scale) for scale in about.get("times", [])] or None
@@ -443,6 +446,11 @@ def _sum(
     source = open_source(given.data, **columns)
     if times is not None:
         source = source.with_times(times)
+    # Only now, since it takes seconds: what is wrong with the data is said before.
+    from orthogp import GPRegressor
+    from orthogp.files.fitting import about_rows, begin_like
+    from orthogp.files.summing import Pass, sum_files
+
     estimator = GPRegressor(wanted.kernel, mean=mean_of(wanted.mean))
     if wanted.domain is not None:
         source = scaled_for(source, wanted.domain)

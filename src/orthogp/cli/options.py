@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from orthogp.files.columns import Reading
     from orthogp.files.source import RowSource
-    from orthogp.inference import Domain
+    from orthogp.rows import Domain
 
 # Bytes by unit.
 _SIZES = {"": 1.0, "B": 1.0, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
@@ -318,7 +318,7 @@ def domain_in_numbers(domain: Sequence[Interval], reading: Reading) -> Domain:
 
     from orthogp.errors import InputError
     from orthogp.files.columns import SINCE_1970
-    from orthogp.inference import Domain
+    from orthogp.rows import Domain
 
     if len(domain) != len(reading.inputs):
         raise InputError(

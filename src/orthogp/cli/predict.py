@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -101,14 +100,16 @@ def load_fitted(name: str) -> Any:
     """Return the model in a file, or from standard input."""
     from orthogp.errors import InputError
     from orthogp.files.source import standard_input_as_file
-    from orthogp.storage import load_model, read_header
+    from orthogp.storage import read_header
 
     with standard_input_as_file([name]) as (path,):
-        if Path(path).is_file() and read_header(path).kind == "sketch":
+        if read_header(path).kind == "sketch":
             raise InputError(
                 f"{name} holds statistics, not a model: fit one by orthogp fit {name} --out "
                 "model.orthogp."
             )
+        from orthogp.storage import load_model
+
         return load_model(path)
 
 

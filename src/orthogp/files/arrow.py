@@ -24,7 +24,7 @@ from orthogp.files.columns import (
     complete_rows,
     find_column,
 )
-from orthogp.inference import Domain
+from orthogp.rows import Domain
 
 # The number of rows that are decoded at once.
 _BLOCK_ROWS = 2**17

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from orthogp.errors import InputError
-from orthogp.statistics.lattice import MAX_DIMS
+from orthogp.rows import MAX_DIMS
 
 #: The cells that stand for a missing value, in lower case, besides those that read as NaN.
 MISSING = frozenset({"", "na", "n/a", "#n/a", "null", "none"})

@@ -6,7 +6,6 @@ import hashlib
 import os
 import shutil
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -34,9 +33,8 @@ from orthogp.files.columns import (
 )
 from orthogp.files.text import column_kind, read_header, text_blocks
 from orthogp.files.writing import PARQUET_ENDINGS, STANDARD
-from orthogp.inference import Domain
-from orthogp.persistence import FilePath
-from orthogp.rows import Rows
+from orthogp.persistence import FilePath, temporary_folder
+from orthogp.rows import Domain, Rows
 
 _TEXT_ENDINGS = (".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz", ".txt.gz")
 _PARQUET_MARK = b"PAR1"
@@ -353,8 +351,8 @@ def standard_input_as_file(data: Sequence[str]) -> Iterator[tuple[str, ...]]:
     if STANDARD not in data:
         yield tuple(data)
         return
-    with tempfile.TemporaryDirectory(prefix="orthogp-") as folder:
-        path = Path(folder) / _STANDARD_INPUT
+    with temporary_folder() as folder:
+        path = folder / _STANDARD_INPUT
         with path.open("wb") as stream:
             shutil.copyfileobj(sys.stdin.buffer, stream)
         if path.stat().st_size == 0:

@@ -30,10 +30,9 @@ from orthogp.errors import InputError, LatticeMismatchError, OrthogpError
 from orthogp.files.columns import Piece, Reading, Tally, TimeScale, listed
 from orthogp.files.source import RowSource, as_rows
 from orthogp.files.text import read_header, split_text
-from orthogp.inference import Domain
 from orthogp.learning.sketches import Sketch
 from orthogp.persistence import PRIVATE
-from orthogp.rows import Rows
+from orthogp.rows import Domain, Rows
 from orthogp.statistics.nufft import CHUNK_ROWS
 
 if TYPE_CHECKING:

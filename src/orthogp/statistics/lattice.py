@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from orthogp.errors import InputError
+from orthogp.rows import MAX_DIMS
 
-MAX_DIMS = 3
 # The default period for each number of input columns, in extents of the data: long periods hold
 # long lengthscales.
 _PERIODS = {1: 16.0, 2: 8.0, 3: 4.0}

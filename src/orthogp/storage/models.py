@@ -454,8 +454,6 @@ _MODELS: dict[str, type[KeptFit]] = {
     "GPClassifier": register(KeptClassifier, "GPClassifier", infinite=_BOUNDS),
     "StochasticGPRegressor": register(KeptStochastic, "StochasticGPRegressor", infinite=_BOUNDS),
 }
-#: The kinds of models, as headers of files name them.
-MODEL_KINDS = frozenset(_MODELS)
 
 register(KeptModel, "model", infinite=("diagnostics",))
 register(KeptLabels, "labels", infinite=("values",))
