@@ -13,13 +13,21 @@ from orthogp.inference.certificates import (
     judge,
     largest_density,
     norm_beyond,
-    norm_unseen,
     polish,
+    unseen,
 )
 from orthogp.inference.moments import moments_from_statistics
 from orthogp.inference.posterior import covariance_matrix
-from orthogp.kernels import RBF, Kernel, Matern32, Matern52, RationalQuadratic, Rotated
-from orthogp.learning.limits import required_period, wrap_error
+from orthogp.kernels import (
+    RBF,
+    Kernel,
+    Matern12,
+    Matern32,
+    Matern52,
+    RationalQuadratic,
+    Rotated,
+)
+from orthogp.learning.limits import images, required_period, wrap_error
 from orthogp.statistics import FourierStatistics, FrequencyLattice
 
 EXTENTS = {1: 600, 2: 24, 3: 8}
@@ -121,8 +129,44 @@ def test_norms_of_what_is_left_out_are_never_too_small(kernel, num_dims) -> None
         part.evaluate(kernel, X) @ part.evaluate(kernel, X).T for part in (modes.wide, features)
     )
     allowance = 1e-9 * prior_variance(kernel) * len(X)
-    assert np.linalg.eigvalsh(K - known)[-1] <= norm_beyond(modes, kernel) + allowance
-    assert np.linalg.eigvalsh(known - chosen)[-1] <= norm_unseen(modes) + allowance
+    beyond = norm_beyond(modes, kernel)
+    found = unseen(modes, beyond)
+    assert np.linalg.eigvalsh(K - known)[-1] <= beyond + allowance
+    assert np.linalg.eigvalsh(K - chosen)[-1] <= found.norm + allowance
+    points = rng.uniform(0, 1, (200, num_dims))
+    both = np.concatenate([X, points])
+    R = wrapped_covariance(kernel, lattice, both)
+    R -= features.evaluate(kernel, both) @ features.evaluate(kernel, both).T
+    assert np.max(np.sum(R[:60, 60:] ** 2, axis=0)) <= found.cross + allowance
+
+
+@pytest.mark.parametrize("kind", [Matern12, Matern32, Matern52])
+@pytest.mark.parametrize("gap", [0.3, 2.0])
+def test_markov_processes_are_correlated_across_a_gap_by_their_states(kind, gap) -> None:
+    kernel = kind(variance=2.0, lengthscale=0.7)
+    # Values close to the edges stand for the derivatives there.
+    near = np.array([0.0, 0.004, 0.008, 0.2, 0.5, 1.0])
+    x = np.concatenate([-near, gap + near])
+    K = covariance_matrix(kernel, x[:, None])
+    left, right = (np.linalg.cholesky(part) for part in (K[:6, :6], K[6:, 6:]))
+    found = np.linalg.norm(np.linalg.solve(left, np.linalg.solve(right, K[6:, :6]).T), 2)
+    bound = kernel.correlation_across(gap)
+    assert 0.97 * bound <= found <= bound * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("kernel", [Matern12(lengthscale=0.2), Matern52(lengthscale=0.1)])
+def test_the_prior_of_a_lattice_is_within_a_factor_of_the_kernel(kernel) -> None:
+    period, width = np.array([2.0]), np.array([1.0])
+    found = images(kernel + 0.5 * Matern32(lengthscale=0.15), period, width)
+    assert found.deviation == 0
+    x = np.array([0.0, 0.001, 0.002, 0.1, 0.3, 0.5, 0.9, 0.998, 0.999, 1.0])[:, None]
+    L = np.linalg.cholesky(covariance_matrix(kernel, x))
+    E = covariance_matrix(kernel, x, period) - covariance_matrix(kernel, x)
+    ratio = np.linalg.norm(np.linalg.solve(L, np.linalg.solve(L, E).T), 2)
+    assert ratio <= images(kernel, period, width).ratio <= 5 * ratio
+    assert images(kernel, period, width).ratio <= found.ratio
+    with_rbf = images(kernel + RBF(lengthscale=0.15), period, width)
+    assert with_rbf.deviation == pytest.approx(wrap_error(RBF(lengthscale=0.15), period, width))
 
 
 def test_spectra_that_do_not_decrease_along_the_axes_are_bounded_by_their_trace() -> None:
@@ -141,7 +185,7 @@ def test_spectra_that_do_not_decrease_along_the_axes_are_bounded_by_their_trace(
 def test_the_exact_process_lies_within_all_bounds(which, seed) -> None:
     rng = np.random.default_rng(seed)
     num_dims = 1 + seed % 3
-    kernel = [RBF, Matern32, Matern52][seed % 3](
+    kernel = [RBF, Matern32, Matern52][(seed + seed // 3) % 3](
         variance=float(10 ** rng.uniform(-1, 1)), lengthscale=float(10 ** rng.uniform(-1, 0))
     )
     variance, mean = prior_variance(kernel), means(num_dims)[which]
@@ -155,9 +199,9 @@ def test_the_exact_process_lies_within_all_bounds(which, seed) -> None:
     moments = moments_from_statistics(features, kernel, statistics, repeats=False)
     chol = factorise(moments.gram, noise)
     solution = unwhiten(chol, whiten(chol, moments.projection)) / noise
-    error = wrap_error(kernel, statistics.lattice.period, np.ones(num_dims))
+    found = images(kernel, statistics.lattice.period, np.ones(num_dims))
     verdict = judge(
-        features, kernel, statistics, (solution, chol), noise, wrap_error=error, tolerance=0.05
+        features, kernel, statistics, (solution, chol), noise, images=found, tolerance=0.05
     )
 
     points = np.concatenate([X[:20], rng.uniform(0, 1, (60, num_dims))])

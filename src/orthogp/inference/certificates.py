@@ -12,20 +12,24 @@ since A ⪰ I, and A⁻¹ = I − Φᵀ(K + σ²I)⁻¹Φ for the residual r_τ 
 d_τ. In H the residual comes from the sums; beyond, ‖r_τ‖² ≤ τ ‖y − m̃‖²_W/σ⁴. A few conjugate
 gradients make r_H small, and the mean that they end with is the one that predicts.
 
-Variances. With d the prior variance beyond F, α = σ² + t, g = φᵀ(I + A_F/α)⁻¹φ,
+Variances. With R = K − Q what F leaves out, d its variance, α = σ² + t, g = φᵀ(I + A_F/α)⁻¹φ,
 
-    φᵀ(I + A_F/σ²)⁻¹φ ≤ var(x) ≤ g + d + 2√(d (t/α) g),      g ≤ (α/σ²) φᵀ(I + A_F/σ²)⁻¹φ
+    φᵀ(I + A_F/σ²)⁻¹φ ≤ var(x) ≤ g + d + 2√(c g/α),      g ≤ (α/σ²) φᵀ(I + A_F/σ²)⁻¹φ
 
-below because knowing what F leaves out can only lower a variance; above because noise of
-covariance tI − (K − Q), added to the rows, can only raise it.
+with c ≥ Σ_n w_n R(x_n, x)², at most d t. Below because knowing what F leaves out can only lower a
+variance; above because noise of covariance tI − R, added to the rows, can only raise it.
 
 Evidence. With v = (y − m̃)/σ², yᵀ(K + σ²I)⁻¹y ≥ 2vᵀy − vᵀ(K + σ²I)v, whose error is of second
 order, and log|K + σ²I| ≥ log|Q + σ²I|.
 
-The kernel itself. The lattice carries k_P, which differs from k by at most δ over the data. With
-κ = Nδ/σ², and w the weights of the optimal prediction, ‖w‖² ≤ var/σ², variances differ by at most
+The kernel itself. The lattice carries k_P = k₁ + e. Here |e| ≤ δ over the data: with κ = Nδ/σ², and
+w the weights of the optimal prediction, ‖w‖² ≤ var/σ², variances differ by at most
 δ((1 + √N‖w‖)² − 1), means by at most δ√N‖v‖ + sd κσ‖v‖, and twice the evidence by at most
-κ√N + δN‖v‖²(1 + κ)².
+κ√N + δN‖v‖²(1 + κ)². And (1 − ε)k ⪯ k₁ ⪯ (1 + ε)k as covariances over the data's box: variances
+then differ by factors within 1 ± ε. With v₁ = (K₁ + σ²I)⁻¹y and h = (k₁ − k)v₁ the means differ by
+h(x) − k(x, X)(K + σ²I)⁻¹h(X), at most ‖h‖ sd(x) with ‖h‖ the norm in the space of k, which is at
+most ε√(v₁ᵀKv₁) ≤ ε‖z₁‖/√(1−ε). Twice the evidence differs by at most ε/(1−ε) (ν + ‖z₁‖²), with ν
+the trace of K₁(K₁ + σ²I)⁻¹. The number of rows does not enter.
 """
 
 from __future__ import annotations
@@ -35,13 +39,13 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.fft import fftn
+from scipy.fft import irfftn
 
 from orthogp.features import Lattice, MeanPrior
 from orthogp.features.base import prior_variance
 from orthogp.features.series import lattice_masses
 from orthogp.inference.bounds import unwhiten, whiten
-from orthogp.inference.fourier_series import SeriesBox, SeriesGrid
+from orthogp.inference.fourier_series import SeriesBox, SeriesGrid, fast_size
 from orthogp.inference.residual import residual_norm
 from orthogp.kernels import RBF, Kernel, Matern, Matern12, Matern32, Matern52, RationalQuadratic
 from orthogp.rows import Domain
@@ -50,18 +54,36 @@ from orthogp.statistics.nufft import TOLERANCE
 
 # The largest number of modes along a column of a block, by number of columns.
 _BLOCKS = {1: 2**14, 2: 128, 3: 16}
-# The number of grid points, for each frequency of the smoothed density, at which it is evaluated.
-_OVERSAMPLING = 4
+# The number of grid points for each frequency of a function whose maximum is looked for, by number
+# of columns.
+_OVERSAMPLING = {1: 8.0, 2: 4.0, 3: 2.5}
 # The largest number of points along a column at which errors are looked at, by number of columns.
 _MOST_POINTS = {1: 2**15, 2: 192, 3: 32}
 #: The largest number of conjugate-gradient steps that polish a mean.
 MOST_STEPS = 40
 # The largest multiple of the features' largest index up to which modes are taken.
 _MOST_TIMES = 2**20
+# The growth from one box around index zero to the next, by number of columns.
+_GROWTH = {1: 1.25, 2: 1.5, 3: 2.0}
 # Kernels whose spectral density decreases along every axis.
 _DECREASING = (RBF, Matern, Matern12, Matern32, Matern52, RationalQuadratic)
 # The relative error of sums: some times the transforms' tolerance.
 _ROUNDING = 4 * TOLERANCE
+
+
+class Images(NamedTuple):
+    """How far the prior of a lattice is from the kernel over the data.
+
+    Attributes
+    ----------
+    ratio : float
+        ε, by which the covariance of some summands is multiplied at most, or divided.
+    deviation : float
+        δ, the largest difference of all other summands.
+    """
+
+    ratio: float
+    deviation: float
 
 
 class Guarantee(NamedTuple):
@@ -72,7 +94,7 @@ class Guarantee(NamedTuple):
     left_out : float
         t ≥ λ_max(K − Q).
     deviation : float
-        δ, the largest difference between the prior of the lattice and the kernel.
+        δ of the lattice's prior.
     rounding : float
         The relative error that rounding may cause in variances.
     total_weight : float
@@ -83,6 +105,12 @@ class Guarantee(NamedTuple):
         √d_τ ‖r_τ‖.
     misfit : (p,)
         A bound on ‖y − m‖²_W, m the exact mean.
+    cross : float
+        A bound on Σ_n w_n R(x_n, x)² for every x, R = K − Q.
+    ratio : float
+        ε of the lattice's prior.
+    shift : (p,)
+        ε‖z₁‖/√(1−ε).
     """
 
     left_out: float
@@ -92,6 +120,9 @@ class Guarantee(NamedTuple):
     residual: NDArray[np.float64]
     beyond: NDArray[np.float64]
     misfit: NDArray[np.float64]
+    cross: float = np.inf
+    ratio: float = 0.0
+    shift: NDArray[np.float64] = np.zeros(1)
 
     def variances(
         self, variance: NDArray[np.float64], residual: NDArray | float, noise_variance: float
@@ -109,10 +140,12 @@ class Guarantee(NamedTuple):
         # (I + A/α)⁻¹ ⪯ (α/σ²)(I + A/σ²)⁻¹
         alpha = noise_variance + self.left_out
         g = lower * (alpha / noise_variance)
-        upper = g + residual + 2 * np.sqrt(residual * self.left_out / alpha * g)
+        cross = np.minimum(residual * self.left_out, self.cross)
+        upper = g + residual + 2 * np.sqrt(cross / alpha * g)
         upper = (1 + 3 * self.rounding) * upper
         upper = upper + self._change(upper, noise_variance)
-        return np.maximum(lower - self._change(upper, noise_variance), 0.0), upper
+        lower = np.maximum(lower - self._change(upper, noise_variance), 0.0)
+        return lower / (1 + self.ratio), upper / (1 - self.ratio)
 
     def mean_errors(
         self, lower: NDArray[np.float64], upper: NDArray[np.float64], noise_variance: float
@@ -125,7 +158,8 @@ class Guarantee(NamedTuple):
             shift = self.deviation * np.sqrt(self.total_weight) * v + self.beyond
             shift = shift / np.sqrt(lower)[:, None]
         kappa = self.deviation * self.total_weight / noise_variance
-        errors = ratio[:, None] * self.residual + shift + kappa * np.sqrt(noise_variance) * v
+        errors = ratio[:, None] * self.residual + kappa * np.sqrt(noise_variance) * v
+        errors = np.sqrt(1 + self.ratio) * errors + shift + self.shift
         return np.where(np.isnan(errors), np.inf, errors)
 
     def relative_errors(
@@ -214,12 +248,18 @@ class KnownModes:
         return self.amplitudes[:, None] * _real(targets, self.statistics.covariate_targets)
 
     @cached_property
-    def _grid(self) -> SeriesGrid:
+    def largest_density(self) -> float:
+        """Λ of the blocks."""
+        return largest_density(self.statistics, self.block)
+
+    @cached_property
+    def grid(self) -> SeriesGrid:
+        """The grid on which products of these modes are exact."""
         return SeriesGrid(self.wide.indices)
 
     @cached_property
     def _density(self) -> NDArray[np.float64]:
-        return self._grid.density(self.statistics)
+        return self.grid.density(self.statistics)
 
     @cached_property
     def _covariates(self) -> NDArray[np.complex128]:
@@ -232,7 +272,7 @@ class KnownModes:
         waves = scaled[:s].astype(np.complex128)
         waves[1:] -= 1j * scaled[s : 2 * s - 1]
         slopes = scaled[2 * s - 1 :]
-        sums = self._grid.sums(self._grid.values(waves.T) * self._density)
+        sums = self.grid.sums(self.grid.values(waves.T) * self._density)
         totals = np.empty((0, vectors.shape[1]))
         if len(slopes):
             sums = sums + slopes.T @ self._covariates
@@ -349,19 +389,32 @@ def largest_density(statistics: FourierStatistics, block: NDArray[np.int64]) -> 
     coefficients are the data's up to n, so that Λ = max σ. De la Vallée Poussin's σ has
     coefficients that fall from the data's at n to zero at 2n.
     """
-    middle = 2 * statistics.lattice.extent
-    coefficients = statistics.point_sums[
-        tuple(slice(int(m - 2 * n), int(m + 2 * n + 1)) for m, n in zip(middle, block, strict=True))
-    ]
-    points, slack = [], 1.0
+    coefficients = _point_sums(statistics, 2 * block)
     for d, n in enumerate(block):
         taper = np.clip(2 - np.abs(np.arange(-2 * n, 2 * n + 1)) / n, 0.0, 1.0)
         coefficients = coefficients * taper.reshape(-1, *(1,) * (len(block) - 1 - d))
-        points.append(int(4 * n * _OVERSAMPLING))
-        # A polynomial of degree D exceeds its values at G equidistant points by 1/cos(πD/G).
-        slack /= np.cos(np.pi * 2 * n / points[-1])
-    # Phases of magnitude one, from where index zero stands, do not matter.
-    return float(np.abs(np.asarray(fftn(coefficients, s=points))).max()) * slack
+    return _largest_value(coefficients)
+
+
+def _point_sums(statistics: FourierStatistics, reach: NDArray[np.int64]) -> NDArray[np.complex128]:
+    """Return the point sums with |t_d| ≤ reach_d."""
+    middle = 2 * statistics.lattice.extent
+    return statistics.point_sums[
+        tuple(slice(int(m - n), int(m + n + 1)) for m, n in zip(middle, reach, strict=True))
+    ]
+
+
+def _largest_value(coefficients: NDArray[np.complex128]) -> float:
+    """Return a bound on the largest |Σ_t c_t e^{iθ_t}|, real, for coefficients from −n to n."""
+    reach = (np.array(coefficients.shape) - 1) // 2
+    sizes = [fast_size(int(np.ceil(2 * n * _OVERSAMPLING[len(reach)]))) for n in reach]
+    half = np.zeros((*sizes[:-1], sizes[-1] // 2 + 1), dtype=np.complex128)
+    at = [np.mod(np.arange(-n, n + 1), size) for n, size in zip(reach, sizes, strict=True)]
+    at[-1] = np.arange(reach[-1] + 1)
+    half[np.ix_(*at)] = coefficients[..., reach[-1] :]
+    values = np.asarray(irfftn(half, s=sizes, norm="forward"))
+    # A polynomial of degree n exceeds its values at G equidistant points by 1/cos(πn/G).
+    return float(np.abs(values).max() / np.prod(np.cos(np.pi * reach / np.array(sizes))))
 
 
 def norm_beyond(modes: KnownModes, kernel: Kernel) -> float:
@@ -380,26 +433,79 @@ def norm_beyond(modes: KnownModes, kernel: Kernel) -> float:
     lattice, num_dims = modes.statistics.lattice, len(block)
     total = 2**num_dims * float(lattice_masses(kernel, lattice, corners).sum())
     total += num_dims * 2 ** (num_dims - 1) * modes.beyond / float(np.prod(block))
-    return min(by_trace, largest_density(modes.statistics, block) * total)
+    return min(by_trace, modes.largest_density * total)
 
 
-def norm_unseen(modes: KnownModes) -> float:
-    """Return a bound on λ_max, at the rows, of the known modes that are not features."""
+class Unseen(NamedTuple):
+    """What features leave out, at the rows.
+
+    Attributes
+    ----------
+    norm : float
+        t ≥ λ_max(R), R = K − Q.
+    cross : float
+        A bound on Σ_n w_n R(x_n, x)² for every x.
+    """
+
+    norm: float
+    cross: float
+
+
+def unseen(modes: KnownModes, beyond: float) -> Unseen:
+    """Return bounds on what the features leave out, given τ for the modes beyond the known ones."""
     statistics = modes.statistics
-    unseen = np.ones(len(modes.masses), dtype=bool)
-    unseen[modes.chosen] = False
-    indices, masses = modes.wide.indices[unseen], modes.masses[unseen]
+    chosen = np.zeros(len(modes.masses), dtype=bool)
+    chosen[modes.chosen] = True
+    indices, masses = modes.wide.indices[~chosen], modes.masses[~chosen]
+    tail = np.sqrt(beyond * modes.beyond)
     if not masses.any():
+        return Unseen(beyond, tail**2)
+    # Σ_n w_n R(x_n − x)² as a series in x, R known by its series.
+    grid, left = modes.grid, np.where(chosen, 0.0, 2 * modes.masses).astype(np.complex128)
+    squares = grid.coefficients(grid.values(left[None])[0] ** 2)
+    largest = _largest_value(squares * _point_sums(statistics, 2 * grid.reach))
+    cross = (np.sqrt(largest) + tail) ** 2
+    norm = min(
+        2 * statistics.count * float(masses.sum()),
+        residual_norm(SeriesBox(statistics.lattice.extent), indices, masses, statistics),
+        _by_blocks(modes, indices, masses),
+        _by_boxes(modes, indices, masses),
+    )
+    return Unseen(norm + beyond, cross)
+
+
+def _by_blocks(modes: KnownModes, indices: NDArray[np.int64], masses: NDArray[np.float64]) -> float:
+    """Return a bound on λ_max of modes, those of t and of −t apart: Σ over blocks of Λ max mass."""
+    if not len(masses):
         return 0.0
-    by_trace = 2 * statistics.count * float(masses.sum())
-    box = SeriesBox(statistics.lattice.extent)
-    by_rows = residual_norm(box, indices, masses, statistics)
     _, cell = np.unique(np.floor_divide(indices, modes.block), axis=0, return_inverse=True)
     largest = np.zeros(cell.max() + 1)
     np.maximum.at(largest, cell.ravel(), masses)
-    # The other half of the modes has the same masses.
-    by_blocks = 2 * largest_density(statistics, modes.block) * float(largest.sum())
-    return min(by_trace, by_rows, by_blocks)
+    return 2 * modes.largest_density * float(largest.sum())
+
+
+def _by_boxes(modes: KnownModes, indices: NDArray[np.int64], masses: NDArray[np.float64]) -> float:
+    r"""Return a bound on λ_max of modes by boxes around index zero, each within the next.
+
+    With a_j the largest mass outside of box j − 1, masses are at most Σ_j (a_j − a_{j+1}) over the
+    boxes that hold them, and λ_max ≤ Σ_j (a_j − a_{j+1}) Λ_j.
+    """
+    statistics, growth = modes.statistics, _GROWTH[indices.shape[1]]
+    # The sums of twice a box's modes must be known.
+    most = (statistics.lattice.extent - 1) // 2
+    reach = np.abs(modes.wide.indices[modes.chosen]).max(axis=0)
+    outside = np.ones(len(masses), dtype=bool)
+    total = 0.0
+    while outside.any() and np.any(reach < most):
+        reach = np.minimum(np.ceil(growth * (reach + 1)).astype(np.int64), most)
+        here = outside & np.all(np.abs(indices) <= reach, axis=1)
+        largest = float(masses[outside].max())
+        outside &= ~here
+        last = not outside.any() or not np.any(reach < most)
+        step = largest - (0.0 if last else float(masses[outside].max()))
+        if here.any() and step > 0:
+            total += step * largest_density(statistics, 2 * reach + 1)
+    return total + _by_blocks(modes, indices[outside], masses[outside])
 
 
 class Verdict(NamedTuple):
@@ -429,7 +535,7 @@ def judge(
     solution: tuple[NDArray[np.float64], NDArray[np.float64]],
     noise_variance: float,
     *,
-    wrap_error: float,
+    images: Images,
     tolerance: float,
     max_steps: int = MOST_STEPS,
 ) -> Verdict:
@@ -441,8 +547,8 @@ def judge(
     ----------
     solution : (m, p), (m, m)
         The features' posterior mean and the factor of B.
-    wrap_error : float
-        max |k_P − k|/k(0) over the data.
+    images : Images
+        How far the lattice's prior is from the kernel.
     tolerance : float
         The error of means, in posterior sd, below which the polishing need not go.
     """
@@ -460,23 +566,39 @@ def judge(
     tail = np.sqrt(beyond * left) / noise_variance
     rounding = 2 * _ROUNDING * np.sqrt(variance * count * statistics.yy) / noise_variance
     residual = np.linalg.norm(r, axis=0) + np.sqrt(beyond / noise_variance) * tail + rounding
-    deviation = variance * wrap_error
+    ratio, deviation = images
+    kappa = count * deviation / noise_variance
     relative = (_ROUNDING + len(chol) * np.finfo(float).eps) * count * variance / noise_variance
     # ‖y − m‖² + σ²‖z‖² is least at the exact posterior mean.
     misfit = left + noise_variance * np.sum(z**2, axis=0)
-    left_out = norm_unseen(modes) + beyond
+    # The whitened mean under k_P differs from z̃ by A⁻¹r, the one under k₁ from that by κ.
+    size = np.linalg.norm(z, axis=0) + np.linalg.norm(r, axis=0) + tail + rounding
+    size = np.sqrt(size**2 + kappa * misfit / noise_variance)
+    size = size + kappa * np.sqrt(misfit / noise_variance) / 2
+    left_out, cross = unseen(modes, beyond)
     guarantee = Guarantee(
-        left_out, deviation, relative, count, residual, np.sqrt(modes.beyond) * tail, misfit
+        left_out=left_out,
+        cross=cross,
+        deviation=deviation,
+        rounding=relative,
+        total_weight=count,
+        residual=residual,
+        beyond=np.sqrt(modes.beyond) * tail,
+        misfit=misfit,
+        ratio=ratio,
+        shift=ratio * size / np.sqrt(1 - ratio),
     )
     # vᵀK_H v = ‖r + z̃‖², since r = ΦᵀWv − z̃.
     quadratic = 2 * (statistics.yy - np.sum(modes.projection * z, axis=0)) / noise_variance
     quadratic -= np.sum((r + z) ** 2, axis=0)
     quadratic -= (noise_variance + beyond) * left / noise_variance**2
-    kappa = count * deviation / noise_variance
     slack = kappa * np.sqrt(statistics.rows) + relative * np.sqrt(len(chol))
     slack = slack + deviation * count * (1 + kappa) ** 2 * misfit / noise_variance**2
     slack += 2 * rounding * np.linalg.norm(r + z, axis=0)
     slack += 4 * _ROUNDING * statistics.yy / noise_variance
+    degrees = len(chol) + count * features.residual(kernel) / noise_variance
+    degrees = min(degrees + kappa * np.sqrt(statistics.rows), statistics.rows)
+    slack += ratio / (1 - ratio) * (degrees + size**2)
     return Verdict(polished, guarantee, -float(quadratic.sum()) / 2, float(slack.sum()) / 2)
 
 

@@ -114,7 +114,7 @@ class SeriesGrid:
     def __init__(self, indices: NDArray[np.int64]) -> None:
         reach = np.abs(indices).max(axis=0)
         self.reach = reach
-        self.shape = tuple(_fast_size(int(4 * n + 1)) for n in reach)
+        self.shape = tuple(fast_size(int(4 * n + 1)) for n in reach)
         num_dims = indices.shape[1]
         # Real transforms keep the non-negative half of their last axis; here of the first column.
         self._axes = (*range(2, num_dims + 1), 1)
@@ -191,6 +191,7 @@ def as_complex(C: NDArray[np.float64], odd: NDArray[np.bool_]) -> NDArray[np.com
     return turn[:, None] * C
 
 
-def _fast_size(least: int) -> int:
+def fast_size(least: int) -> int:
+    """Return a size, at least so large, at which transforms of real numbers are fast."""
     size: Any = next_fast_len(least, real=True)
     return int(size)

@@ -138,6 +138,13 @@ class Kernel(eqx.Module):
             "Matern, Matern12, Matern32, Matern52, RationalQuadratic, or products of them."
         )
 
+    def correlation_across(self, gap: float) -> float:
+        """Return a bound on correlations between functionals of f on the two sides of a gap.
+
+        In one column: of f on (−∞, 0] with f on [gap, ∞). One where nothing better is known.
+        """
+        return 1.0
+
     @property
     def summands(self) -> tuple[Kernel, ...]:
         """The terms of a sum, or the kernel alone."""
@@ -501,6 +508,10 @@ class On(OnColumns):
         """Return the covariance wrapped along the kernel's columns."""
         at = np.array(self.dims)
         return self.kernel.wrapped(lag[at], period[at])
+
+    def correlation_across(self, gap: float) -> float:
+        """Return that of the kernel on its column."""
+        return self.kernel.correlation_across(gap)
 
     def frequencies(self, normals: Vectors, uniforms: Vectors) -> Vectors:
         """Return frequencies along the kernel's columns, zero along the others."""

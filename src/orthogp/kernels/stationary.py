@@ -12,6 +12,7 @@ serves for Bessel functions of any real order.
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Callable
 from functools import reduce
@@ -321,6 +322,28 @@ class HalfIntegerMatern(MaternFamily):
             values = _polynomial(coefficients, z) * decay
             found.append(_ratio(values, z**power) if power else values)
         return found
+
+    def correlation_across(self, gap: float) -> float:
+        r"""Return ‖L⁻¹ e^{F gap} L‖, L Lᵀ the covariance of the state (f, f′, …, f^{(p−1)}).
+
+        With p = ν + ½ the process is Markov, ds = F s dt + noise. In units of √(2ν)/ℓ, F is the
+        companion matrix of (x + 1)^p, so that F + I is nilpotent.
+        """
+        p = round(self.nu + 0.5)
+        u = math.sqrt(2 * self.nu) * gap / float(np.max(np.asarray(self.lengthscale)))
+        one = np.eye(p)
+        F = np.eye(p, k=1)
+        F[-1] = [-math.comb(p, i) for i in range(p)]
+        # F C + C Fᵀ = −e eᵀ; a multiple of C does not matter.
+        noise = np.outer(one[-1], one[-1]).ravel()
+        covariance = np.linalg.solve(np.kron(F, one) + np.kron(one, F), -noise).reshape(p, p)
+        L = np.linalg.cholesky(covariance)
+        total = term = one
+        for i in range(1, p):
+            term = term @ (F + one) * (u / i)
+            total = total + term
+        norm = np.linalg.norm(np.linalg.solve(L, total @ L), 2)
+        return min(1.0, math.exp(-u) * float(norm))
 
 
 def _polynomial(coefficients: tuple[float, ...], z: Any) -> Any:

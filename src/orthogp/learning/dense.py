@@ -59,6 +59,8 @@ ROUNDING = 10 * TOLERANCE
 # The share of the certificate's tolerance that the difference between the prior of the lattice and
 # the kernel may take, by a bound that is pessimistic itself.
 _SHARE_OF_WRAP = 0.1
+# How much larger ε of a Markov process is than its wrap error, about.
+_RATIO_TO_WRAP = 8.0
 # The smallest difference, relative to k(0), that is asked for: rounding hides smaller ones.
 _LEAST_WRAP = 1e-14
 #: A change of features or period that gains fewer nats than this is the last.
@@ -416,8 +418,14 @@ class Fitter:
 
     def _close_layout(self, best: Start) -> Layout:
         """Return the layout whose priors are so close to the kernel that it counts little."""
-        deviation = self.settings.tolerance * best.noise_variance / prior_variance(best.kernel)
-        close = max(_SHARE_OF_WRAP * deviation / self.statistics.count**1.5, _LEAST_WRAP)
+        allowed = _SHARE_OF_WRAP * self.settings.tolerance
+        if self.layout.images(best.kernel, self.layout.components).deviation == 0:
+            # ε counts with the size of the whitened mean, about the root of its length, and is a
+            # few times the difference at the largest lag.
+            close = allowed / (_RATIO_TO_WRAP * np.sqrt(self.settings.max_features))
+        else:
+            close = allowed * best.noise_variance / prior_variance(best.kernel)
+            close = max(close / self.statistics.count**1.5, _LEAST_WRAP)
         return replace(self.layout, wrap_tolerance=min(self.layout.wrap_tolerance, close))
 
     def _ending(
@@ -491,7 +499,7 @@ class Fitter:
             objective.statistics.parts[0],
             (solution.mean, solution.chol),
             noise,
-            wrap_error=self.layout.wrap_error(best.kernel, features),
+            images=self.layout.images(best.kernel, objective.statistics.components),
             tolerance=self.settings.tolerance,
             # Whoever asks for a number of features wants the mean of just those.
             max_steps=MOST_STEPS if self.settings.num_features is None else 0,

@@ -22,11 +22,13 @@ from orthogp.features import AdditiveLattice, Lattice, MeanPrior
 from orthogp.features.base import prior_variance
 from orthogp.features.lattice import LatticeFeatures
 from orthogp.features.series import lattice_masses
+from orthogp.inference.certificates import Images
 from orthogp.inference.parameters import learned_slots
 from orthogp.kernels import Categorical, Kernel
 from orthogp.kernels.terms import Term, component_kernels
 from orthogp.learning.limits import (
     choose_decimation,
+    images,
     names_at_limit,
     parameter_limits,
     required_period,
@@ -231,6 +233,16 @@ class Layout:
                 elif np.any(vector[entries] < lower[entries] + 1e-3):
                     names.append(f"smallest {label}")
         return tuple(names)
+
+    def images(self, kernel: Kernel, components: Sequence[ComponentLattice]) -> Images:
+        """Return how far the priors on the components' lattices are from their kernels."""
+        found = [
+            images(own, component.lattice.period, width)
+            for own, component, width in zip(
+                self.kernels(kernel), components, self.widths, strict=True
+            )
+        ]
+        return Images(max(own.ratio for own in found), sum(own.deviation for own in found))
 
     def wrap_error(self, kernel: Kernel, features: LatticeFeatures) -> float:
         """Return Σ_j v_j ε_j / Σ_j v_j: how far the sum of wrapped priors is from the kernel."""

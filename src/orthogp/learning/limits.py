@@ -22,6 +22,7 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 
 from orthogp.features.base import prior_variance
+from orthogp.inference.certificates import Images
 from orthogp.inference.parameters import Slot, pack, unpack
 from orthogp.kernels import RBF, Cyclic, Kernel, Rotated
 from orthogp.kernels.stationary import Radial
@@ -34,6 +35,11 @@ _FRACTIONS = np.linspace(0.0, 1.0, 9)[1:]
 # The shortest period, relative to the data's extent.
 _SHORTEST = 1.1
 _OUT_OF_REACH = 1e6
+# The number of images on each side whose correlations with the data's box are added. With the
+# first at a tenth, those beyond are below rounding.
+_NUM_IMAGES = 16
+# The largest ratio of covariances by which a difference is bounded.
+_LARGEST_RATIO = 0.1
 # Lags per compiled call.
 _BLOCK = 128
 # Of the table of stretches below one in so many is tried first.
@@ -53,6 +59,26 @@ def wrap_error(kernel: Kernel, period: NDArray[np.float64], width: NDArray[np.fl
     corners = np.array(directions[: len(directions) // 2])
     lags = (_FRACTIONS[:, None, None] * corners * width).reshape(-1, num_dims)
     return float(np.max(_deviations(kernel, lags, np.broadcast_to(period, lags.shape))))
+
+
+def images(kernel: Kernel, period: NDArray[np.float64], width: NDArray[np.float64]) -> Images:
+    r"""Return what bounds the difference between k_P and k over the data.
+
+    The process on the data's box and that on its j-th image, a gap of |j|P − L away, have
+    correlations of at most ρ_j, so that Σ_j k(τ + jP) is, as a covariance over the box, within
+    ε = 2Σ_{j≥1} ρ_j of k. It is doubled for the factor c ≥ 1 − ε of k_P.
+    """
+    ratio, deviation = 0.0, 0.0
+    for own in kernel.summands:
+        own_ratio = 1.0
+        if len(width) == 1:
+            gaps = np.arange(1, _NUM_IMAGES + 1) * period[0] - width[0]
+            own_ratio = 4 * sum(own.correlation_across(float(gap)) for gap in gaps)
+        if own_ratio < _LARGEST_RATIO:
+            ratio = max(ratio, own_ratio)
+        else:
+            deviation += wrap_error(own, period, width) * prior_variance(own)
+    return Images(ratio, deviation)
 
 
 def choose_decimation(

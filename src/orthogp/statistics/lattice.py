@@ -15,7 +15,7 @@ from orthogp.rows import MAX_DIMS
 # long lengthscales.
 _PERIODS = {1: 16.0, 2: 8.0, 3: 4.0}
 # The default largest index for each number of input columns: large indices hold rough functions.
-_EXTENTS = {1: 2**16, 2: 256, 3: 24}
+_EXTENTS = {1: 2**17, 2: 256, 3: 24}
 # The same for small data.
 _SMALL_EXTENTS = {1: 2**16, 2: 128, 3: 20}
 # The number of rows below which data are small.
