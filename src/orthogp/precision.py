@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from orthogp.errors import InputError
+from orthogp.errors import InputError, OrthogpError
 
 #: Arrays of JAX or of NumPy: kernels hold and take either.
 AnyArray = jax.Array | np.ndarray
@@ -30,13 +30,41 @@ def functions_for(array: AnyArray) -> Any:
     return np if isinstance(array, np.ndarray) else jnp
 
 
+class _Jax:
+    """Whether JAX has computed something, and whether its threads stayed behind at a fork."""
+
+    used = False
+    lost = False
+
+    @classmethod
+    def note_fork(cls) -> None:
+        """A child has none of its parent's threads, and JAX would wait for them for ever."""
+        cls.lost = cls.used
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_Jax.note_fork)
+
+
 def in_double(function: Callable[P, R]) -> Callable[P, R]:
-    """Return `function` run with 64-bit JAX types, whatever the caller's setting."""
+    """Return `function` run with 64-bit JAX types, whatever the caller's setting.
+
+    In a process that was forked after JAX had been at work, it raises `OrthogpError`.
+    """
 
     @wraps(function)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
+        if _Jax.lost:
+            raise OrthogpError(
+                "JAX cannot work in a process that was forked after a fit, because its threads "
+                "stayed behind in the parent: start processes by spawn instead, or by joblib's "
+                'backend "loky".'
+            )
         with jax.enable_x64(True):
-            return function(*args, **kwargs)
+            result = function(*args, **kwargs)
+        if not _Jax.used:
+            _Jax.used = any(isinstance(part, jax.Array) for part in jax.tree.leaves(result))
+        return result
 
     return wrapped
 

@@ -43,11 +43,27 @@ class Transforms(NamedTuple):
     chunk_rows: int = CHUNK_ROWS
 
 
+# Whether this process is the child of one that may have used threads, without `exec` in between.
+_forked = False
+
+
+def _note_fork() -> None:
+    """Work on one thread from now on: a child waits for ever for OpenMP threads of its parent."""
+    global _forked
+    _forked = True
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_note_fork)
+
+
 def available_threads(num_threads: int | None = None) -> int:
     """Return the number of threads to work with, never more than the cores of this process.
 
     `None` is all of them; −1, −2, … are all, all but one, and so on, as elsewhere in Python.
     """
+    if _forked:
+        return 1
     cores = os.cpu_count() or 1
     if hasattr(os, "sched_getaffinity"):
         cores = len(os.sched_getaffinity(0))
