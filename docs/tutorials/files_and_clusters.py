@@ -79,8 +79,8 @@ shell("orthogp report river.orthogp --out river.html")
 #
 # A model needs sums of its rows only, and sums add up. `orthogp sketch` makes them, here for two
 # halves, as if each lay on another machine. The first chooses the lattice, for a range that holds
-# both (`--domain`, in numbers or dates); the second follows it. A sketch holds no rows, so it can
-# leave places that the rows cannot.
+# both (`--domain`, in numbers or dates); the second follows it. A sketch holds sums instead of rows,
+# which is less to send, but keeps no secret: [what files hold of the rows](../format.md#rows).
 
 # %%
 table["hours"] = days * 24

@@ -34,8 +34,8 @@ _unfinished: set[Path] = set()
 class Storable:
     """What a file can hold.
 
-    A file holds numbers and texts, never code, and of the rows only their sums (the engines "exact"
-    and "neighbours" need the rows themselves, and keep them); see docs/format.md.
+    A file holds numbers and texts, never code. What it holds of the rows depends on the engine:
+    "exact" and "neighbours" keep all of them; docs/format.md says what others keep.
     """
 
     def save(self, path: FilePath) -> None:

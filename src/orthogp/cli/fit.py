@@ -161,7 +161,8 @@ class RowOptions(NamedTuple):
 @click.option(
     "--diagnostics/--no-diagnostics",
     default=True,
-    help="Whether to check the model: up to 10,000 rows are predicted, each from all others.",
+    help="Whether to check the model: up to 10,000 rows are predicted, each from all others. The "
+    "model's file then holds averages over bins, and rows that are alone in their bin.",
 )
 @output_options("Where the model goes.")
 @gather(given=Given, model=ModelOptions, rows=RowOptions, summing=Summing, output=Output)
@@ -357,8 +358,9 @@ class LatticeOptions(NamedTuple):
 def sketch(given: Given, wanted: LatticeOptions, summing: Summing, output: Output) -> None:
     """Sum the rows of files in one pass, for models to be fitted later.
 
-    Memory stays bounded however large the files are. The statistics contain no rows and serve any
-    kernel; of more than three inputs, any additive one.
+    Memory stays bounded however large the files are. The statistics serve any kernel; of more than
+    three inputs, any additive one. They hold sums, from which rows can be found out: treat them as
+    you treat the rows.
     """
     from orthogp.files.source import standard_input_as_file
 
