@@ -39,6 +39,7 @@ from orthogp.validation import (
     check_rows,
     check_settings,
     choose_model,
+    refuse_priors,
     warn_constant_columns,
 )
 
@@ -206,7 +207,8 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         if batches and self.mean == "linear":
             raise InputError('Mini-batches take mean=None or "constant", not "linear".')
         model = choose_model(self.kernel, self.features, num_columns)
-        if model.choice.noise_variance is not None:
+        refuse_priors(model.choice.kernel, "GPClassifier")
+        if model.choice.noise.value is not None:
             raise KernelError(
                 "A classifier's labels are noisy by themselves: leave WhiteKernel out of the "
                 "kernel."

@@ -167,7 +167,14 @@ class Attempt:
         if known is not None:
             solver = known.engine if known.engine in ("dense", "iterative") else "auto"
             return replace(settings, learn=False, solver=solver)
-        return replace(settings, learn=settings.learn and not self.units.constant)
+        beliefs = self.model.beliefs(estimator.noise_variance, 1 / self.unit)
+        learn = settings.learn and not self.units.constant
+        return replace(settings, learn=learn, beliefs=beliefs)
+
+    @property
+    def unit(self) -> float:
+        """The variance of the targets that a variance of one stands for."""
+        return float(self.units.scale[0] ** 2)
 
     @property
     def threads(self) -> BlasThreads:
@@ -185,10 +192,8 @@ class Attempt:
         if self.known is not None:
             return [Start(self.known.fit.kernel, self.known.fit.noise_variance)]
         estimator, choice = self.task.estimator, self.model.inner
-        unit = float(self.units.scale[0] ** 2)
-        given = estimator.noise_variance
-        given = choice.noise_variance if given is None else given
-        noise = None if given is None else given / unit
+        unit = self.unit
+        noise = self.model.noise(estimator.noise_variance).scaled(1 / unit).value
         kernel = choice.kernel if choice.from_name else choice.kernel.scaled(1 / unit)
         if choice.from_name:
             starts = guess(kernel, noise)
@@ -230,6 +235,7 @@ def settings_for(estimator: Any, model: Model, deadline: float | None) -> FitSet
         max_memory=estimator.max_memory,
         columns=called(estimator, model.columns),
         tolerance=getattr(estimator, "tolerance", TOLERANCE),
+        beliefs=model.beliefs(getattr(estimator, "noise_variance", None)),
     )
 
 

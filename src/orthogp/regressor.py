@@ -24,7 +24,7 @@ from orthogp.files.source import open_source
 from orthogp.forgetting import check_forgotten
 from orthogp.inference import Domain, Functions, Gaussian
 from orthogp.inference.bounds import TOLERANCE
-from orthogp.kernels import Kernel
+from orthogp.kernels import Kernel, Noise
 from orthogp.kernels.sphere import Embedding
 from orthogp.learning.problem import MAX_FEATURES, Start
 from orthogp.learning.sketches import KeptRows, Sketch
@@ -73,8 +73,9 @@ class GPRegressor(RegressorMixin, GPEstimator):
     mean : {"auto", None, "constant", "linear"}, default "auto"
         The mean function; its coefficients have broad priors and are integrated out. "auto" is
         "linear" for neighbours and features of more than three columns, "constant" elsewhere.
-    noise_variance : float, optional
-        Where learning starts; the value itself if `learn` is false.
+    noise_variance : float or Noise, optional
+        Where learning starts; the value itself if `learn` is false. `Noise(0.01).fix()` keeps it
+        while the kernel is learned; a `Noise` can also have bounds and a prior.
     learn : bool, default True
         Whether to learn the hyperparameters.
     domain : (lower, upper), optional
@@ -144,7 +145,7 @@ class GPRegressor(RegressorMixin, GPEstimator):
         features: str | Features = "auto",
         num_features: int | Literal["auto"] = "auto",
         mean: str | None = "auto",
-        noise_variance: float | None = None,
+        noise_variance: float | Noise | None = None,
         learn: bool = True,
         domain: tuple[ArrayLike, ArrayLike] | None = None,
         weights: str = "repeats",

@@ -15,8 +15,9 @@ from sklearn.utils.validation import _check_sample_weight, validate_data
 from orthogp.errors import FeatureError, FitWarning, InputError, KernelError, check_finite
 from orthogp.features import EXACT, Features, resolve_features, takes_any_columns
 from orthogp.inference import Domain
+from orthogp.inference.beliefs import Beliefs
 from orthogp.inference.bounds import TOLERANCE
-from orthogp.kernels import Kernel
+from orthogp.kernels import Kernel, Noise
 from orthogp.kernels.sphere import Embedding, is_on_sphere, latitudes
 from orthogp.kernels.terms import (
     ADDITIVE_PREFIX,
@@ -57,6 +58,8 @@ def check_settings(estimator: Any) -> None:
     for name in ("noise_variance", "wrap_tolerance", "tolerance", "max_seconds", "max_memory"):
         # A classifier has no certificate.
         value = getattr(estimator, name, TOLERANCE)
+        if name == "noise_variance" and isinstance(value, Noise):
+            continue
         if value is None and name not in ("wrap_tolerance", "tolerance"):
             continue
         if not (isinstance(value, Real) and 0 < float(value) < np.inf):
@@ -211,10 +214,19 @@ class Model(NamedTuple):
 
     @property
     def inner(self) -> KernelChoice:
-        """The kernel as engines see it: on the columns of `see`."""
+        """The kernel as engines see it: on the columns of `see`, without bounds and priors."""
         embedding = self.embedding
         kernel = self.seen if embedding is None else embedding.kernel(self.seen)
-        return self.choice._replace(kernel=kernel)
+        return self.choice._replace(kernel=kernel.without_knowledge())
+
+    def noise(self, given: float | Noise | None) -> Noise:
+        """Return the noise that an estimator's argument says, else the kernel."""
+        return self.choice.noise if given is None else Noise.of(given)
+
+    def beliefs(self, given: float | Noise | None, factor: float = 1.0) -> Beliefs:
+        """Return bounds and priors, variances multiplied by a factor."""
+        # Its primitives come in the same order as those of `inner`.
+        return Beliefs.of(self.choice.kernel, self.noise(given), factor)
 
     def see(self, rows: Rows) -> Rows:
         """Return the rows as engines see them: of the kernel's columns, spheres in space."""
@@ -302,6 +314,18 @@ def check_columns(kernel: Kernel, num_columns: int) -> NDArray[np.int64]:
             "columns each in a GPRegressor or a GPClassifier."
         )
     return np.array(columns)
+
+
+def refuse_priors(kernel: Kernel, estimator: str, *, bounds: bool = False) -> None:
+    """Raise `KernelError` if a kernel has priors, or `bounds` too, where none are taken."""
+    for own, _ in kernel.primitives():
+        told = (*own.priors, *(own.bounds if bounds else ()))
+        if told:
+            what = "priors or bounds" if bounds else "priors"
+            raise KernelError(
+                f"{estimator} takes no {what}, but the kernel has some for its {told[0][0]}: fix "
+                "the parameter, or leave them out."
+            )
 
 
 def refuse_sphere(kernel: Kernel) -> None:

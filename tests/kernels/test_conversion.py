@@ -41,13 +41,13 @@ def test_converted_kernel_has_scikit_learns_matrix(make: Callable[[], sk.Kernel]
     kernel = make()
     choice = resolve_kernel(kernel)
     assert not choice.from_name
-    noise = 0.0 if choice.noise_variance is None else choice.noise_variance
+    noise = choice.noise.value or 0.0
     ours = covariances(choice.kernel, X[:, None, :] - X) + noise * np.eye(len(X))
     np.testing.assert_allclose(ours, np.asarray(kernel(X)), rtol=1e-8, atol=1e-10)
 
 
 def test_noise_is_none_without_a_white_kernel() -> None:
-    assert resolve_kernel(sk.RBF()).noise_variance is None
+    assert resolve_kernel(sk.RBF()).noise.value is None
 
 
 @pytest.mark.parametrize(

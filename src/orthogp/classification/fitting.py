@@ -15,8 +15,9 @@ from orthogp.errors import InputError
 from orthogp.features import resolve_features
 from orthogp.features.base import prior_variance
 from orthogp.features.spectral import SpectralFeatures
+from orthogp.inference.beliefs import NO_BELIEFS
 from orthogp.inference.bounds import Bound, Certificate
-from orthogp.inference.parameters import pack, stretched
+from orthogp.inference.parameters import learned_slots, pack, stretched
 from orthogp.inference.threads import BlasThreads, within_precision
 from orthogp.kernels import Kernel
 from orthogp.kernels.terms import KernelChoice
@@ -124,6 +125,8 @@ def _first_kernels(
     if settings.deadline is not None:
         now = time.monotonic()
         settings = replace(settings, deadline=now + _SHARE * (settings.deadline - now))
+    # Bounds are those of the latent function, not of labels.
+    settings = replace(settings, beliefs=NO_BELIEFS)
     regression = Fitter(labels, sketch.width, sketch.mean, settings, threads, layout)
     kernel = regression.fit(starts).kernel
     unit = kernel.scaled(1 / prior_variance(kernel))
@@ -290,7 +293,8 @@ class LogisticFitter:
 
     def _limits(self, kernel: Kernel, components: Components) -> Limits:
         """Return the limits of the kernel's log parameters."""
-        lower, upper = self._layout.limits(kernel, components, NOISE_FLOOR)
+        limits = self._layout.limits(kernel, components, NOISE_FLOOR)
+        lower, upper = self.settings.beliefs.within(learned_slots(kernel), limits)
         # The last are those of a noise variance, which is one here.
         return lower[:-1], upper[:-1]
 

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from orthogp.errors import InputError, PrecisionError
 from orthogp.exact.process import ExactObjective, ExactPosterior, Solution
 from orthogp.features import Features, MeanPrior
+from orthogp.inference.beliefs import Beliefs
 from orthogp.inference.bounds import Bound, Certificate
 from orthogp.inference.moments import Source
-from orthogp.inference.objective import FamilyObjective
 from orthogp.inference.parameters import pack
 from orthogp.inference.threads import BlasThreads, one_thread
 from orthogp.kernels import Kernel
@@ -117,7 +117,8 @@ class ExactFitter:
     def _posterior(self, found: Found) -> ExactPosterior:
         """Return the posterior; noise that was learned is raised if rounding has reached it."""
         at = found.best
-        for _ in range(_RAISES if self._settings.learn else 0):
+        learned = self._settings.learn and not self._settings.beliefs.noise.fixed
+        for _ in range(_RAISES if learned else 0):
             with suppress(PrecisionError):
                 return self._posterior_at(at, found.solution)
             at = replace(at, noise_variance=3 * at.noise_variance)
@@ -175,8 +176,10 @@ class ExactSearch:
             stages.append(self._stage(kernel, None))
         last = stages[-1]
         limits = row_limits(kernel, last.objective.slots, X, NOISE_FLOOR)
-        limits[0][-1] = np.log(last.objective.total_weight / _RESOLVED)
-        limits[1][-1] = np.log(_MOST_NOISE)
+        limits = self._settings.beliefs.within(last.objective.slots, limits)
+        if not last.direct:
+            limits[0][-1] = np.log(last.objective.total_weight / _RESOLVED)
+            limits[1][-1] = np.log(_MOST_NOISE)
         # What is small between the evaluations, or is not theirs, gets one thread.
         with one_thread():
             summits = self._explore(stages[0], starts, limits)
@@ -274,7 +277,8 @@ class ExactSearch:
         objective = ExactObjective(
             kernel, self._mean, rows, repeats=repeats, num_threads=num_threads
         )
-        return _Stage(objective, len(rows.X), self._threads, whole=sample is None)
+        beliefs = self._settings.beliefs
+        return _Stage(objective, len(rows.X), self._threads, beliefs, whole=sample is None)
 
 
 class _Stage:
@@ -285,12 +289,20 @@ class _Stage:
         σ² = (ε⁴ + (k(0) e^η)⁴)^¼
 
     with the smallest noise ε that is believed, whatever the data. It is the ratio e^η that double
-    precision limits.
+    precision limits. If the noise variance is fixed or has bounds, it is log σ² itself (`direct`).
     """
 
     def __init__(
-        self, objective: ExactObjective, size: int, threads: BlasThreads, *, whole: bool
+        self,
+        objective: ExactObjective,
+        size: int,
+        threads: BlasThreads,
+        beliefs: Beliefs,
+        *,
+        whole: bool,
     ) -> None:
+        self.direct = beliefs.noise.fixed or beliefs.noise.bounds is not None
+        self._beliefs = beliefs
         self.objective = objective
         self.size, self.whole = size, whole
         #: The promised gain below which a step is not taken, if others have led near.
@@ -299,22 +311,28 @@ class _Stage:
         self._threads = threads
 
     def value(self, x: Vector) -> float:
-        """Return log p(y), or −∞ beyond double precision."""
+        """Return log p(y) and the log prior, or −∞ beyond double precision."""
         self.num_evaluations += 1
         try:
             with self._threads.limited(self.size, _MANY_ROWS):
-                return self.objective.value(self.vector(x))
+                vector = self.vector(x)
+                prior = self._beliefs.log_prior(self.objective.slots, vector)
+                return self.objective.value(vector) + prior.value
         except PrecisionError:
             return -np.inf
 
     def evaluate(self, x: Vector) -> Evaluation | None:
-        """Return log p(y) with derivatives, or `None` beyond double precision."""
+        """Return log p(y) and the log prior with derivatives, `None` beyond double precision."""
         self.num_evaluations += 1
+        vector = self.vector(x)
         try:
             with self._threads.limited(self.size, _MANY_ROWS):
-                found = self.objective.evaluate(self.vector(x))
+                found = self.objective.evaluate(vector)
         except PrecisionError:
             return None
+        found = found.with_prior(self._beliefs.log_prior(self.objective.slots, vector))
+        if self.direct:
+            return found
         gradient, bend = found.gradient, found.bend
         variance, moved = self.objective.prior_variance(x)
         # Of log k(0) e^η, and how much of the noise that is.
@@ -340,14 +358,17 @@ class _Stage:
 
     def vector(self, x: Vector) -> Vector:
         """Return the parameters of the objective, whose last is log σ²."""
+        if self.direct:
+            return x
         variance, _ = self.objective.prior_variance(x)
         unfloored = np.log(variance) + x[-1]
         return np.append(x[:-1], np.logaddexp(4 * np.log(NOISE_FLOOR), 4 * unfloored) / 4)
 
     def x_of(self, start: Start) -> Vector:
         """Return where a start lies."""
-        x = np.append(pack(start.kernel, self.objective.slots), 0.0)
-        x[-1] = np.log(start.noise_variance / self.objective.prior_variance(x)[0])
+        x = np.append(pack(start.kernel, self.objective.slots), np.log(start.noise_variance))
+        if not self.direct:
+            x[-1] = np.log(start.noise_variance / self.objective.prior_variance(x)[0])
         return x
 
     def start_of(self, x: Vector) -> Start:
@@ -419,9 +440,7 @@ class RowFamilyFitter(FamilyFitter):
         candidates = [found.best, *(start for start in starts if start.rows)]
         if len(candidates) == 1:
             return found.best
-        objective = FamilyObjective(
-            self._source(self._place(found.best.kernel), found.best.kernel), self._threads
-        )
+        objective = self._objective(self._place(found.best.kernel), found.best.kernel)
         values = []
         for candidate in candidates:
             try:

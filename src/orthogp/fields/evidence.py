@@ -44,6 +44,7 @@ from orthogp.features.base import prior_variance
 from orthogp.fields.model import Model, Solution, solve
 from orthogp.fields.preconditioner import Preconditioner
 from orthogp.fields.system import DataDensity, ModeGrid, Modes, Reals
+from orthogp.inference.beliefs import LogPrior
 from orthogp.inference.parameters import Slot, learned_slots, pack, unpack
 from orthogp.inference.threads import made_definite
 from orthogp.kernels import Kernel
@@ -139,6 +140,14 @@ class Evidence(NamedTuple):
     effective: float
     iterations: int
     converged: bool
+
+    def with_prior(self, prior: LogPrior) -> Evidence:
+        """Return the sum with a log prior; where that bends upwards, it adds no information."""
+        return self._replace(
+            value=self.value + prior.value,
+            gradient=self.gradient + prior.gradient,
+            information=self.information + np.diag(np.maximum(-prior.bend, 0.0)),
+        )
 
 
 class IterativeObjective:

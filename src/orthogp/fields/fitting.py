@@ -344,25 +344,30 @@ class IterativeFitter:
         room = max(self._settings.wrap_tolerance, _ROOM)
         floor = max(_NOISE_FLOOR, 10 * TOLERANCE * objective.statistics.count)
         lattice, width = objective.density.lattice, self._sketch.width
-        return parameter_limits(kernel, objective.slots, lattice, width, room, floor)
+        limits = parameter_limits(kernel, objective.slots, lattice, width, room, floor)
+        return self._settings.beliefs.within(objective.slots, limits)
 
     def _climb(self, objective: IterativeObjective, limits: Limits) -> Climb:
-        """Return the evidence as a function to maximise, which reports its progress."""
+        """Return evidence and prior as a function to maximise, which reports its progress."""
+        beliefs = self._settings.beliefs
 
         def evaluate(vector: Reals) -> Evidence:
             began = time.monotonic()
-            evidence = objective.evaluate(vector)
+            # The best common factor of all variances is not free where one of them is not.
+            evidence = objective.evaluate(vector, profile=not beliefs.about_scale)
+            prior = beliefs.log_prior(objective.slots, evidence.vector)
             seconds = time.monotonic() - began
             self._seconds_ahead = seconds * (1 + _POSTERIOR_VECTORS / objective.num_vectors)
             self._progress.say(
                 f"learning with {objective.density.grid.size:,} modes: log p(y) "
                 f"{evidence.value:,.1f}, {evidence.iterations} iterations"
             )
-            return evidence
+            return evidence.with_prior(prior)
 
         def sharpen(vector: Reals) -> Reals:
             self._progress.say("learning: computing the curvature")
-            return objective.average_information(vector)
+            bend = beliefs.log_prior(objective.slots, vector).bend
+            return objective.average_information(vector) + np.diag(np.maximum(-bend, 0.0))
 
         return Climb(evaluate, limits, self._late, sharpen)
 

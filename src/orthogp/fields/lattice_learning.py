@@ -230,14 +230,14 @@ class LatticeLearner:
             for start in (stage.best, *_extremes(starts))
             for share in (0.9, 0.1)
         ]
-        limits = partial(
-            parameter_limits,
-            kernel,
-            learned_slots(kernel),
-            self._statistics.parts[0].lattice,
-            self._sketch.width,
-            self._settings.wrap_tolerance,
-        )
+        slots, beliefs = learned_slots(kernel), self._settings.beliefs
+        lattice, tolerance = self._statistics.parts[0].lattice, self._settings.wrap_tolerance
+
+        def limits(floor: float) -> Box:
+            width = self._sketch.width
+            own = parameter_limits(kernel, slots, lattice, width, tolerance, floor)
+            return beliefs.within(slots, own)
+
         mean, threads = self._sketch.mean, self._num_threads
         return window_start(quieter, windows, mean, limits, self._settings, threads)
 

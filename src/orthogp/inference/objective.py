@@ -23,6 +23,7 @@ from scipy.linalg import get_lapack_funcs
 
 from orthogp.errors import PrecisionError
 from orthogp.features.lattice import LatticeFeatures
+from orthogp.inference.beliefs import NO_BELIEFS, Beliefs
 from orthogp.inference.bounds import factorise, factorise_in_place, one_pass_bound, unwhiten, whiten
 from orthogp.inference.moments import (
     Moments,
@@ -48,7 +49,7 @@ potri, trtri = get_lapack_funcs(("potri", "trtri"), dtype=np.float64)
 
 
 class LatticeObjective:
-    """The bound as a function of log hyperparameters, for fixed features and statistics.
+    """The bound and the log prior as a function of log hyperparameters, for fixed features.
 
     The vector holds the logarithms of the kernel's learned parameters, one component after the
     other, and, last, of the noise variance.
@@ -62,8 +63,10 @@ class LatticeObjective:
         *,
         repeats: bool = True,
         threads: BlasThreads | None = None,
+        beliefs: Beliefs = NO_BELIEFS,
     ) -> None:
         self.features = features
+        self.beliefs = beliefs
         self.kernel = kernel
         self.slots = learned_slots(kernel)
         self.statistics = statistics
@@ -79,9 +82,9 @@ class LatticeObjective:
         self._work: NDArray[np.float64] | None = None
 
     def value_and_gradient(self, vector: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
-        """Return the bound and its gradient."""
+        """Return the bound and the log prior, and the gradient of their sum."""
         noise = float(np.exp(vector[-1]))
-        masses, mass_jacobian, prior, prior_jacobian = self._prior(vector[:-1])
+        masses, mass_jacobian, variance, variance_jacobian = self._prior(vector[:-1])
         squared = self.features.squared_amplitudes(masses)
         scaled = np.sqrt(squared / noise)
         if self._work is None:
@@ -98,7 +101,7 @@ class LatticeObjective:
         inverse_diagonal = np.einsum("ki,ki->i", inverse, inverse)
 
         p, rows = self._num_targets, self._rows
-        residual = max(self._count * (prior - self._multiplicity @ masses), 0.0)
+        residual = max(self._count * (variance - self._multiplicity @ masses), 0.0)
         explained = np.sum(whitened**2)  # bᵀB⁻¹b/σ² = bᵀm
         value = (
             -p / 2 * (rows * np.log(2 * np.pi * noise) - self._log_weights + log_det)
@@ -113,7 +116,7 @@ class LatticeObjective:
         per_residual = -p / 2 / (noise + residual / rows) * self._count if residual > 0 else 0.0
         per_mass -= per_residual * self._multiplicity
         gradient = np.empty_like(vector)
-        gradient[:-1] = mass_jacobian.T @ per_mass + per_residual * prior_jacobian
+        gradient[:-1] = mass_jacobian.T @ per_mass + per_residual * variance_jacobian
         gradient[-1] = (
             p / 2 * np.sum(1 - inverse_diagonal)
             - p * rows / 2
@@ -121,7 +124,8 @@ class LatticeObjective:
             - mean_square.sum() / 2
             + p / 2 * residual / (noise + residual / rows)
         )
-        return float(value), gradient
+        prior = self.beliefs.log_prior(self.slots, vector)
+        return float(value) + prior.value, gradient + prior.gradient
 
     def release(self) -> None:
         """Give back the working memory until the next evaluation."""
@@ -169,7 +173,8 @@ class LatticeObjective:
             np.subtract(0.0, inverse, out=inverse)
             np.einsum("ii->i", inverse)[:] += 1
             H[:-1, :-1] = J.T @ (np.square(inverse, out=inverse) @ J) / 2
-        eigenvalues, vectors = np.linalg.eigh(self._num_targets * H)
+        H = self._num_targets * H - np.diag(self.beliefs.log_prior(self.slots, vector).bend)
+        eigenvalues, vectors = np.linalg.eigh(H)
         return (vectors * np.maximum(eigenvalues, 1.0)) @ vectors.T
 
     def _prior(self, vector: NDArray[np.float64]) -> PriorJacobian:
@@ -193,14 +198,20 @@ class LatticeObjective:
 
 
 class FamilyObjective:
-    """The bound as a function of one vector.
+    """The bound and the log prior as a function of one vector.
 
     The vector holds the logarithms of the kernel's learned parameters, the features' own learned
     parameters and, last, the logarithm of the noise variance.
     """
 
-    def __init__(self, source: Source, threads: BlasThreads | None = None) -> None:
+    def __init__(
+        self,
+        source: Source,
+        threads: BlasThreads | None = None,
+        beliefs: Beliefs = NO_BELIEFS,
+    ) -> None:
         self.source = source
+        self.beliefs = beliefs
         self._threads = BlasThreads(1) if threads is None else threads
         #: What the features lost in the last evaluation, in nats.
         self.trace_term = 0.0
@@ -227,7 +238,9 @@ class FamilyObjective:
             found = []
             for noise in noises:
                 try:
-                    found.append(one_pass_bound(moments, noise).total)
+                    there = np.append(vector[:-1], np.log(noise))
+                    prior = self.beliefs.log_prior(self.source.slots, there).value
+                    found.append(one_pass_bound(moments, noise).total + prior)
                 except PrecisionError:
                     found.append(-np.inf)
         return found
@@ -250,8 +263,9 @@ class FamilyObjective:
         chol = factorise(moments.gram, noise)
         bound = one_pass_bound(moments, noise, chol)
         self.trace_term = -bound.trace
+        prior = self.beliefs.log_prior(self.source.slots, vector)
         if not with_gradient:
-            return bound.total, np.empty(0)
+            return bound.total + prior.value, np.empty(0)
         p, rows, residual = len(moments.yy), moments.rows, moments.residual_trace
         mean = unwhiten(chol, whiten(chol, moments.projection)) / noise
         inverse = potri(chol, lower=1, overwrite_c=1)[0]
@@ -270,4 +284,4 @@ class FamilyObjective:
             - np.sum(mean**2) / 2
             + p / 2 * residual / spread
         )
-        return bound.total, gradient
+        return bound.total + prior.value, gradient + prior.gradient

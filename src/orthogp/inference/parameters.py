@@ -19,13 +19,12 @@ from numpy.typing import NDArray
 from orthogp.errors import KernelError
 from orthogp.features.series import omega_blocks
 from orthogp.kernels import Kernel
+from orthogp.kernels.base import ANGLE
 from orthogp.kernels.sphere import Sphere
 from orthogp.precision import AnyArray, in_double
 from orthogp.statistics import FrequencyLattice
 
 JACOBIAN_BLOCK = 256
-#: The name of parameters that are angles.
-ANGLE = "angle"
 
 
 @dataclass(frozen=True)

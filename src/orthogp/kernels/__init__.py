@@ -11,6 +11,11 @@ from orthogp.kernels.base import Sum as Sum
 from orthogp.kernels.densities import QuasiPeriodic as QuasiPeriodic
 from orthogp.kernels.densities import SpectralKernel as SpectralKernel
 from orthogp.kernels.densities import SpectralMixture as SpectralMixture
+from orthogp.kernels.priors import Gamma as Gamma
+from orthogp.kernels.priors import LogNormal as LogNormal
+from orthogp.kernels.priors import Noise as Noise
+from orthogp.kernels.priors import penalised_lengthscale as penalised_lengthscale
+from orthogp.kernels.priors import penalised_variance as penalised_variance
 from orthogp.kernels.sphere import OnSphere as OnSphere
 from orthogp.kernels.stationary import RBF as RBF
 from orthogp.kernels.stationary import Matern as Matern

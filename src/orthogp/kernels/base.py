@@ -31,6 +31,7 @@ import numpy as np
 from jaxtyping import Float
 
 from orthogp.errors import KernelError, check_positive
+from orthogp.kernels.priors import Prior, check_bounds, check_prior
 from orthogp.precision import AnyArray
 
 #: One number, one vector with an entry for each column, several of them, lengthscales.
@@ -45,8 +46,10 @@ Columns = tuple[int, ...]
 EARTH_RADIUS = 6371.0088
 #: The kernels that can be named by a string: all classes with a `known_as`.
 KERNEL_NAMES: dict[str, type[Kernel]] = {}
-# The parameters that only scale a kernel.
-_AMPLITUDES = ("variance", "weights")
+#: The parameters that only scale a kernel.
+AMPLITUDES = ("variance", "weights")
+#: The name of parameters that are angles.
+ANGLE = "angle"
 
 
 class Kernel(eqx.Module):
@@ -54,10 +57,13 @@ class Kernel(eqx.Module):
 
     Subclasses define `k` and `spectral_density` for one lag and one frequency; `jax.vmap` does the
     rest. Array fields are positive parameters: the optimiser works on their logarithms, on a field
-    called `angle` as it is, and on none of those named in `fixed`.
+    called `angle` as it is, and on none of those named in `fixed`. `bounds` and `priors` hold, by
+    the parameter's name, what `bound` and `prior` said.
     """
 
     fixed: tuple[str, ...] = eqx.field(static=True, default=(), kw_only=True)
+    bounds: tuple[tuple[str, float, float], ...] = eqx.field(static=True, default=(), kw_only=True)
+    priors: tuple[tuple[str, Prior], ...] = eqx.field(static=True, default=(), kw_only=True)
 
     #: The string that stands for the kernel with its default parameters, if any.
     known_as: ClassVar[str] = ""
@@ -195,7 +201,72 @@ class Kernel(eqx.Module):
             raise KernelError(
                 f"{type(self).__name__} has no parameter {unknown[0]!r}; it has {', '.join(known)}."
             )
+        for name in names or known:
+            if any(name == told[0] for told in (*self.bounds, *self.priors)):
+                raise self._contradiction(name)
         return replace(self, fixed=tuple(sorted({*self.fixed, *(names or known)})))
+
+    def bound(self, name: str, lower: float, upper: float) -> Self:
+        """Return a copy whose parameter `name` is learned between bounds.
+
+        Of a sum or a product, the parameter of every part that has it; of a parameter with several
+        entries, each of them.
+        """
+        low, high = check_bounds(lower, upper, name)
+
+        def bounded(own: Kernel) -> Kernel:
+            others = (known for known in own.bounds if known[0] != name)
+            return own.with_knowledge(bounds=(*others, (name, low, high)))
+
+        return self._wherever(name, bounded)
+
+    def prior(self, name: str, prior: Prior) -> Self:
+        """Return a copy whose parameter `name` is learned with a prior.
+
+        Of a sum or a product, the parameter of every part that has it; of a parameter with several
+        entries, each of them, independently.
+        """
+        check_prior(prior)
+
+        def believed(own: Kernel) -> Kernel:
+            others = (known for known in own.priors if known[0] != name)
+            return own.with_knowledge(priors=(*others, (name, prior)))
+
+        return self._wherever(name, believed)
+
+    def without_knowledge(self) -> Self:
+        """Return a copy without bounds and priors."""
+        return self.with_primitives(  # type: ignore[return-value]
+            own.with_knowledge(bounds=(), priors=()) if own.bounds or own.priors else own
+            for own, _ in self.primitives()
+        )
+
+    def with_knowledge(self, **changes: Any) -> Kernel:
+        """Return a copy of a primitive with other `bounds` or `priors`."""
+        return replace(self, **changes)
+
+    def _wherever(self, name: str, change: Callable[[Kernel], Kernel]) -> Self:
+        """Return a copy in which every primitive that has a parameter is changed."""
+        primitives = [own for own, _ in self.primitives()]
+        known = dict.fromkeys(each for own in primitives for each in own.parameters())
+        if name not in known:
+            raise KernelError(f"{self.label} has no parameter {name!r}; it has {', '.join(known)}.")
+        if name == ANGLE:
+            raise KernelError("An angle goes round, and takes neither bounds nor a prior.")
+        having = [own for own in primitives if name in own.parameters()]
+        # A product's factors of variance one are fixed by it, not by the user.
+        free = [own for own in having if name not in own.fixed]
+        if not free:
+            raise having[0]._contradiction(name)
+        return self.with_primitives(  # type: ignore[return-value]
+            change(own) if any(own is other for other in free) else own for own in primitives
+        )
+
+    def _contradiction(self, name: str) -> KernelError:
+        return KernelError(
+            f"The {name} of {self.label} is fixed and cannot have a prior or bounds: leave out one "
+            "of the two."
+        )
 
     def scaled(self, factor: float) -> Kernel:
         """Return factor · k."""
@@ -250,6 +321,8 @@ class Kernel(eqx.Module):
         shown = [f"{name}={_show(value)}" for name, value in self.parameters().items()]
         if self.fixed:
             shown.append(f"fixed={self.fixed}")
+        shown += [f"{name} in [{low:.4g}, {high:.4g}]" for name, low, high in self.bounds]
+        shown += [f"{name} ~ {prior}" for name, prior in self.priors]
         return f"{type(self).__name__}({', '.join(shown)})"
 
 
@@ -557,7 +630,7 @@ def _carrier(factors: tuple[Kernel, ...]) -> int:
     """
     amplitudes = [_amplitudes(factor) for factor in factors]
     some = [j for j, found in enumerate(amplitudes) if found]
-    free = [j for j in some if any(set(_AMPLITUDES).isdisjoint(p.fixed) for p in amplitudes[j])]
+    free = [j for j in some if any(set(AMPLITUDES).isdisjoint(p.fixed) for p in amplitudes[j])]
     several = [j for j in free if not _is_single(amplitudes[j])]
     if not some:
         raise KernelError("A product needs a factor with a variance, got none.")
@@ -567,7 +640,7 @@ def _carrier(factors: tuple[Kernel, ...]) -> int:
 def _amplitudes(kernel: Kernel) -> list[Kernel]:
     """Return the primitives that have a variance or weights."""
     primitives = [primitive for primitive, _ in kernel.primitives()]
-    return [p for p in primitives if set(_AMPLITUDES) & set(p.parameters())]
+    return [p for p in primitives if set(AMPLITUDES) & set(p.parameters())]
 
 
 def _is_single(amplitudes: list[Kernel]) -> bool:

@@ -69,7 +69,7 @@ class Sphere(Wrapper, Radial):
             raise KernelError(f"The radius of the sphere must be one number, got {radius!r}.")
         self.kernel = kernel  # type: ignore[override]
         self.radius = float(length)
-        self.fixed = kernel.fixed
+        self.fixed, self.bounds, self.priors = kernel.fixed, kernel.bounds, kernel.priors
 
     def at_square(self, square: Scalar) -> Scalar:
         """Return k₀ where r² is `square`."""
@@ -108,7 +108,10 @@ class Sphere(Wrapper, Radial):
 
     def fix(self, *names: str) -> Sphere:
         """Return a copy whose named parameters (all, if none are named) are not learned."""
-        return Sphere(self.kernel.fix(*names), self.radius)
+        return self._around(self.kernel.fix(*names))
+
+    def _around(self, kernel: Kernel) -> Sphere:
+        return Sphere(kernel, self.radius)
 
     def check(self, num_dims: int) -> None:
         """Raise `KernelError` unless there is a lengthscale for each further column."""

@@ -11,6 +11,7 @@ import numpy as np
 
 from orthogp.errors import KernelError
 from orthogp.kernels.base import KERNEL_NAMES, Columns, Kernel, On, Sum, product
+from orthogp.kernels.priors import Noise
 from orthogp.kernels.stationary import RBF, Matern, Matern12, Matern32, Matern52, RationalQuadratic
 from orthogp.kernels.transformed import Categorical, Cyclic, has_own_period, own_periods
 
@@ -131,7 +132,7 @@ def resolve_additive(kernel: object, num_columns: int, most_joint: int) -> Kerne
                 f'after "{ADDITIVE_PREFIX}" for one on each column, or pass a kernel object.'
             )
         if name != kernel or num_columns > most_joint:
-            return KernelChoice(additive(name, num_columns), None, from_name=True)
+            return KernelChoice(additive(name, num_columns), Noise(), from_name=True)
     return resolve_kernel(kernel)
 
 
@@ -181,21 +182,21 @@ class KernelChoice(NamedTuple):
     """What a user's `kernel` argument says."""
 
     kernel: Kernel
-    noise_variance: float | None
+    noise: Noise
     from_name: bool
 
 
 def resolve_kernel(kernel: object) -> KernelChoice:
     """Return the kernel that a name, a `Kernel` or a scikit-learn kernel stands for."""
     if isinstance(kernel, Kernel):
-        return KernelChoice(kernel, None, from_name=False)
+        return KernelChoice(kernel, Noise(), from_name=False)
     if isinstance(kernel, str):
         if kernel not in KERNEL_NAMES:
             raise KernelError(
                 f"Unknown kernel {kernel!r}; known names are {', '.join(KERNEL_NAMES)}, "
                 "or pass a kernel object."
             )
-        return KernelChoice(KERNEL_NAMES[kernel](), None, from_name=True)
+        return KernelChoice(KERNEL_NAMES[kernel](), Noise(), from_name=True)
     if hasattr(kernel, "get_params") and hasattr(kernel, "theta"):
         return from_sklearn(kernel)
     raise KernelError(
@@ -205,26 +206,54 @@ def resolve_kernel(kernel: object) -> KernelChoice:
 
 
 def from_sklearn(kernel: object) -> KernelChoice:
-    """Return the equal of a scikit-learn kernel; a WhiteKernel becomes the noise to start from.
+    """Return the equal of a scikit-learn kernel; a WhiteKernel becomes the noise.
 
-    Parameters of the kernel whose bounds are "fixed" stay fixed.
+    Bounds mean what they mean there: parameters are learned between them, and are kept where they
+    are "fixed".
     """
-    terms, noise = _terms(kernel)
+    terms, whites = _terms(kernel)
     if not terms:
         raise KernelError("A scikit-learn kernel needs a term besides WhiteKernel.")
-    return KernelChoice(Sum.of(terms), noise, from_name=False)
+    return KernelChoice(Sum.of(terms), _noise(whites), from_name=False)
 
 
-def _terms(kernel) -> tuple[list[Kernel], float | None]:
+class _Range(NamedTuple):
+    """A hyperparameter of scikit-learn's: its value, and where it may move; nowhere if fixed."""
+
+    value: float
+    lower: float
+    upper: float
+
+    @classmethod
+    def of(cls, kernel, name: str) -> _Range:
+        value, known = float(getattr(kernel, name)), getattr(kernel, f"hyperparameter_{name}")
+        return cls(value, value, value) if known.fixed else cls(value, *known.bounds[0].tolist())
+
+    def times(self, other: _Range) -> _Range:
+        return _Range(*(one * two for one, two in zip(self, other, strict=True)))
+
+    @property
+    def fixed(self) -> bool:
+        return self.lower == self.upper
+
+
+def _noise(whites: list[_Range]) -> Noise:
+    """Return the noise that WhiteKernels add up to."""
+    if not whites:
+        return Noise()
+    value, lower, upper = (float(sum(own)) for own in zip(*whites, strict=True))
+    return Noise(value).bound(lower, upper) if lower < upper else Noise(value).fix()
+
+
+def _terms(kernel) -> tuple[list[Kernel], list[_Range]]:
     from sklearn.gaussian_process import kernels as sk
 
     if isinstance(kernel, sk.Sum):
-        left, left_noise = _terms(kernel.k1)
-        right, right_noise = _terms(kernel.k2)
-        noises = [noise for noise in (left_noise, right_noise) if noise is not None]
-        return left + right, float(sum(noises)) if noises else None
+        left, left_whites = _terms(kernel.k1)
+        right, right_whites = _terms(kernel.k2)
+        return left + right, left_whites + right_whites
     if isinstance(kernel, sk.WhiteKernel):
-        return [], float(kernel.noise_level)
+        return [], [_Range.of(kernel, "noise_level")]
     if isinstance(kernel, sk.Product):
         factors = _factors(kernel, sk)
         constants = [f for f in factors if isinstance(f, sk.ConstantKernel)]
@@ -233,13 +262,11 @@ def _terms(kernel) -> tuple[list[Kernel], float | None]:
             raise KernelError(
                 f"Of scikit-learn's products only ConstantKernel * kernel converts, got {kernel}."
             )
-        factor = float(np.prod([constant.constant_value for constant in constants]))
-        held = all(constant.hyperparameter_constant_value.fixed for constant in constants)
-        terms, noise = _terms(others[0])
-        terms = [term.scaled(factor) for term in terms]
-        freed = terms if held else [_free_variance(term) for term in terms]
-        return freed, None if noise is None else noise * factor
-    return [_primitive(kernel, sk)], None
+        ranges = [_Range.of(constant, "constant_value") for constant in constants]
+        factor = reduce(_Range.times, ranges)
+        terms, whites = _terms(others[0])
+        return [_multiplied(term, factor) for term in terms], [own.times(factor) for own in whites]
+    return [_primitive(kernel, sk)], []
 
 
 def _factors(kernel, sk) -> list:
@@ -248,32 +275,56 @@ def _factors(kernel, sk) -> list:
     return [kernel]
 
 
+def _multiplied(kernel: Kernel, factor: _Range) -> Kernel:
+    """Return a kernel times a constant, which its variance becomes part of."""
+    (own, _), *_ = kernel.primitives()
+    value = float(own.parameters()["variance"])
+    bounds = next(((low, high) for name, low, high in own.bounds if name == "variance"), None)
+    variance = _Range(value, *(bounds or (value, value))).times(factor)
+    others = tuple(told for told in own.bounds if told[0] != "variance")
+    free = tuple(name for name in own.fixed if name != "variance")
+    plain = replace(own, fixed=free, bounds=others).with_parameters(variance=variance.value)
+    if variance.fixed:
+        return plain.fix("variance")
+    return plain.bound("variance", variance.lower, variance.upper)
+
+
 def _primitive(kernel, sk) -> Kernel:
     # scikit-learn's stationary kernels have unit variance, and nothing that learns it unless a
     # ConstantKernel multiplies them.
-    fixed = ["variance"]
-    if getattr(getattr(kernel, "hyperparameter_length_scale", None), "fixed", False):
-        fixed.append("lengthscale")
     if isinstance(kernel, sk.Matern):  # before RBF: scikit-learn's Matern is a subclass of it
         halves = {0.5: Matern12, 1.5: Matern32, 2.5: Matern52}
         if kernel.nu in halves:
-            return halves[kernel.nu](lengthscale=kernel.length_scale).fix(*fixed)
+            return _restricted(halves[kernel.nu](lengthscale=kernel.length_scale), kernel)
         if np.isinf(kernel.nu):
-            return RBF(lengthscale=kernel.length_scale).fix(*fixed)
-        return Matern(nu=kernel.nu, lengthscale=kernel.length_scale).fix("nu", *fixed)
+            return _restricted(RBF(lengthscale=kernel.length_scale), kernel)
+        return _restricted(Matern(nu=kernel.nu, lengthscale=kernel.length_scale), kernel).fix("nu")
     if isinstance(kernel, sk.RBF):
-        return RBF(lengthscale=kernel.length_scale).fix(*fixed)
+        return _restricted(RBF(lengthscale=kernel.length_scale), kernel)
     if isinstance(kernel, sk.RationalQuadratic):
-        fixed += ["alpha"] if kernel.hyperparameter_alpha.fixed else []
-        return RationalQuadratic(lengthscale=kernel.length_scale, alpha=kernel.alpha).fix(*fixed)
+        equal = RationalQuadratic(lengthscale=kernel.length_scale, alpha=kernel.alpha)
+        return _restricted(equal, kernel, alpha="alpha")
     raise KernelError(
         f"scikit-learn's {type(kernel).__name__} has no stationary counterpart here: use RBF, "
         "Matern, RationalQuadratic, ConstantKernel products, WhiteKernel and their sums."
     )
 
 
-def _free_variance(kernel: Kernel) -> Kernel:
-    return kernel.with_primitives(
-        replace(primitive, fixed=tuple(name for name in primitive.fixed if name != "variance"))
-        for primitive, _ in kernel.primitives()
-    )
+def _restricted(equal: Kernel, kernel, **further: str) -> Kernel:
+    """Return a kernel of unit variance, fixed and bounded as scikit-learn's is.
+
+    `further` names parameters beside the lengthscale, and what scikit-learn calls them.
+    """
+    for name, theirs in {"lengthscale": "length_scale", **further}.items():
+        known = getattr(kernel, f"hyperparameter_{theirs}")
+        if known.fixed:
+            equal = equal.fix(name)
+            continue
+        lower, upper = np.atleast_2d(known.bounds).T
+        if np.ptp(lower) or np.ptp(upper):
+            raise KernelError(
+                f"Bounds of scikit-learn's {theirs} must be the same for every column, got "
+                f"{known.bounds.tolist()}: give one pair."
+            )
+        equal = equal.bound(name, float(lower[0]), float(upper[0]))
+    return equal.fix("variance")

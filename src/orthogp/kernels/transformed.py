@@ -10,6 +10,7 @@ The period P of a cyclic or categorical kernel is known and never learned. On th
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Self
 
@@ -61,6 +62,14 @@ class Wrapper(Kernel):
         # Not through the constructor: tracers pass, and searches may try what a user may not.
         changed = self.kernel.with_parameters(**parameters)
         return eqx.tree_at(lambda outer: outer.kernel, self, changed)
+
+    def with_knowledge(self, **changes: Any) -> Kernel:
+        """Return a copy whose kernel inside has other `bounds` or `priors`."""
+        return self._around(self.kernel.with_knowledge(**changes))
+
+    @abstractmethod
+    def _around(self, kernel: Kernel) -> Kernel:
+        """Return the same around another kernel."""
 
 
 class PeriodicKernel(Kernel):
@@ -120,7 +129,7 @@ class Cyclic(PeriodicKernel, Wrapper):
             raise KernelError(f"The period of Cyclic must be one number, got {period!r}.")
         self.kernel = kernel
         self.period = float(length)  # type: ignore[override]
-        self.fixed = kernel.fixed
+        self.fixed, self.bounds, self.priors = kernel.fixed, kernel.bounds, kernel.priors
         lengthscale = kernel.parameters()["lengthscale"]
         # A little more, for lengthscales learned up to the limit.
         if np.any(lengthscale > 1.001 * self.period):
@@ -160,7 +169,10 @@ class Cyclic(PeriodicKernel, Wrapper):
 
     def fix(self, *names: str) -> Cyclic:
         """Return a copy whose named parameters (all, if none are named) are not learned."""
-        return Cyclic(self.kernel.fix(*names), self.period)
+        return self._around(self.kernel.fix(*names))
+
+    def _around(self, kernel: Kernel) -> Cyclic:
+        return Cyclic(kernel, self.period)
 
     def check(self, num_dims: int) -> None:
         """Raise `KernelError` unless it acts on one column, and with one lengthscale."""
@@ -267,6 +279,7 @@ class Rotated(Wrapper):
         self.kernel = kernel
         self.angle = _within_half_a_turn(turn)
         self.fixed = tuple(sorted({*kernel.fixed, *fixed}))
+        self.bounds, self.priors = kernel.bounds, kernel.priors
 
     def k(self, lag: Vector) -> Scalar:
         """Return k₀(R τ)."""
@@ -302,6 +315,10 @@ class Rotated(Wrapper):
         kernel = self.kernel.fix(*inner) if inner or not names else self.kernel
         held = not names or "angle" in (*names, *self.fixed)
         return Rotated(kernel, float(self.angle), fixed=("angle",) if held else ())
+
+    def _around(self, kernel: Kernel) -> Rotated:
+        held = ("angle",) if "angle" in self.fixed else ()
+        return Rotated(kernel, float(self.angle), fixed=held)
 
     def check(self, num_dims: int) -> None:
         """Raise `KernelError` unless it acts on two columns."""

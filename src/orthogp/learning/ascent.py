@@ -23,6 +23,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from orthogp.inference.beliefs import LogPrior
+
 Vector = NDArray[np.float64]
 
 # The first step's longest entry, and that of any.
@@ -52,6 +54,17 @@ class Evaluation(NamedTuple):
     gradient: Vector
     information: NDArray[np.float64]
     bend: Callable[[], NDArray[np.float64]] | None = None
+
+    def with_prior(self, prior: LogPrior, share: float = 1.0) -> Evaluation:
+        """Return the sum with a log prior, or with a share of it beside a sample of terms.
+
+        The information stays positive: where a log prior bends upwards, it adds nothing.
+        """
+        return self._replace(
+            value=self.value + share * prior.value,
+            gradient=self.gradient + share * prior.gradient,
+            information=self.information + share * np.diag(np.maximum(-prior.bend, 0.0)),
+        )
 
 
 class Ascent(NamedTuple):

@@ -317,7 +317,7 @@ class Fitter:
         maximum, box, self._noise_floor = resolved(
             partial(method, objective),
             _vector(start, objective),
-            partial(self.layout.limits, start.kernel, components),
+            partial(self._limits, objective, start.kernel),
             self._noise_floor,
         )
         stage = Stage(
@@ -342,15 +342,20 @@ class Fitter:
             statistics,
             repeats=self.settings.repeats,
             threads=self._threads,
+            beliefs=self.settings.beliefs,
         )
 
     def _longest(self, objective: LatticeObjective) -> bool:
         """Whether the period is the longest that the statistics offer."""
         return self.layout.is_longest(objective.statistics.components)
 
-    def _limits(self, objective: LatticeObjective, kernel: Kernel) -> Limits:
-        """Return the limits of the parameter vector."""
-        return self.layout.limits(kernel, objective.statistics.components, self._noise_floor)
+    def _limits(
+        self, objective: LatticeObjective, kernel: Kernel, noise_floor: float | None = None
+    ) -> Limits:
+        """Return the limits of the parameter vector, narrowed to the user's bounds."""
+        floor = self._noise_floor if noise_floor is None else noise_floor
+        limits = self.layout.limits(kernel, objective.statistics.components, floor)
+        return self.settings.beliefs.within(objective.slots, limits)
 
     def _wanted_features(self, best: Start) -> int:
         """Return how many features to end with."""

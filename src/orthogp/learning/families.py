@@ -179,6 +179,10 @@ class FamilyFitter(ABC):
             repeats=repeats,
         )
 
+    def _objective(self, placement: Placement, kernel: Kernel) -> FamilyObjective:
+        source = self._source(placement, kernel)
+        return FamilyObjective(source, self._threads, self.settings.beliefs)
+
     def _require_rows(self) -> Rows:
         if self.rows is None:
             raise FeatureError(
@@ -192,7 +196,7 @@ class FamilyFitter(ABC):
     def _learn(self, placement: Placement, start: Start) -> tuple[Placement, Start, float]:
         """Return the placement, hyperparameters and bound after one search."""
         source = self._source(placement, start.kernel)
-        objective = FamilyObjective(source, self._threads)
+        objective = FamilyObjective(source, self._threads, self.settings.beliefs)
         vector = objective.vector(start)
         free = source.num_free
         attempt = partial(
@@ -236,7 +240,7 @@ class FamilyFitter(ABC):
                     start.kernel, *self.extent, statistics.lattice
                 )
                 candidate = replace(placement, family=other, features=other.on(statistics.lattice))
-                objective = FamilyObjective(self._source(candidate, start.kernel), self._threads)
+                objective = self._objective(candidate, start.kernel)
                 bound = objective.value(objective.vector(start))
             except (FeatureError, PrecisionError):
                 continue
@@ -249,7 +253,7 @@ class FamilyFitter(ABC):
 
         From the first values a search could end at noise alone.
         """
-        objective = FamilyObjective(self._source(placement, start.kernel), self._threads)
+        objective = self._objective(placement, start.kernel)
         try:
             best, bound = start, objective.value(objective.vector(start))
         except PrecisionError:
@@ -270,7 +274,8 @@ class FamilyFitter(ABC):
         self, source: Source, kernel: Kernel, vector: NDArray[np.float64], noise_floor: float
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return the limits of a vector that holds the features' own parameters too."""
-        lower, upper = self._limits(source, kernel, noise_floor)
+        limits = self._limits(source, kernel, noise_floor)
+        lower, upper = self.settings.beliefs.within(source.slots, limits)
         size = len(lower) - 1
         own = vector[size:-1]
         return (

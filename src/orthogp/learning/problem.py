@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from orthogp.features import Features
+from orthogp.inference.beliefs import NO_BELIEFS, Beliefs
 from orthogp.inference.bounds import TOLERANCE, Bound, Certificate
 from orthogp.inference.parameters import Start
 from orthogp.inference.predictive import PredictivePosterior
@@ -50,6 +51,8 @@ class FitSettings:
         empty.
     tolerance : float
         Of the certificate: of means in posterior sd, and relative of posterior sd.
+    beliefs : Beliefs
+        Bounds and priors of hyperparameters, in the units of the targets that are learned from.
     """
 
     num_features: int | None = None
@@ -62,6 +65,7 @@ class FitSettings:
     max_memory: float | None = None
     columns: tuple[int, ...] | tuple[str, ...] = ()
     tolerance: float = TOLERANCE
+    beliefs: Beliefs = NO_BELIEFS
 
     @property
     def most_features(self) -> int:

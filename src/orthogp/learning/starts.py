@@ -9,12 +9,12 @@ from numpy.typing import NDArray
 
 from orthogp.features.base import prior_variance
 from orthogp.inference.parameters import (
-    ANGLE,
     learned_slots,
     stretched,
     with_lengthscale_per_column,
 )
 from orthogp.kernels import Cyclic, Kernel, On, QuasiPeriodic, RationalQuadratic, Sum
+from orthogp.kernels.base import ANGLE
 from orthogp.kernels.terms import component_kernels
 from orthogp.learning.problem import Start
 from orthogp.statistics import AdditiveStatistics, FourierStatistics

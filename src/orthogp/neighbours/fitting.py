@@ -355,7 +355,8 @@ class NeighbourFitter:
             upper.append(np.maximum(high, logs))
         lower.append(np.log([_NOISE_LIMITS[0]]))
         upper.append(np.log([_NOISE_LIMITS[1]]))
-        return np.concatenate(lower), np.concatenate(upper)
+        limits = np.concatenate(lower), np.concatenate(upper)
+        return self._settings.beliefs.within(slots, limits)
 
     # ------------------------------------------------------------------ neighbours and the mean
 
@@ -530,7 +531,7 @@ class _Stage:
         return found.value, found.gradient
 
     def evaluate(self, vector: Array) -> Evaluation:
-        """Return the sum, its gradient and its expected information."""
+        """Return the sum with the log prior, its gradient and its expected information."""
         values, gradients, information = self.terms(vector)
         beside, slope = self.fitter._rows.beside(float(np.exp(vector[-1])))
         share = self.num_terms / len(self.fitter._X)
@@ -538,7 +539,9 @@ class _Stage:
         gradient[-1] += share * slope
         # Of what merging took out: half of each Gaussian factor.
         information[-1, -1] += share * self.fitter._rows.surplus / 2
-        return Evaluation(float(values.sum() + share * beside), gradient, information)
+        found = Evaluation(float(values.sum() + share * beside), gradient, information)
+        prior = self.fitter._settings.beliefs.log_prior(self.slots, vector)
+        return found.with_prior(prior, share)
 
     def thinned(self, count: int) -> _Stage:
         """Return the stage of so many of its terms, evenly chosen."""

@@ -32,7 +32,13 @@ from orthogp.stochastic.bound import (
 from orthogp.stochastic.frequencies import Sampler
 from orthogp.stochastic.training import Progress, TrainingSettings
 from orthogp.stochastic.variational import Covariance
-from orthogp.validation import check_columns, check_domain, check_inputs, check_rows
+from orthogp.validation import (
+    check_columns,
+    check_domain,
+    check_inputs,
+    check_rows,
+    refuse_priors,
+)
 
 # The number of rows that starting values are learned from.
 _START_ROWS = 2000
@@ -148,7 +154,9 @@ class StochasticGPRegressor(Storable, RegressorMixin, BaseEstimator):
                 DataConversionWarning,
                 stacklevel=2,
             )
-        columns = check_columns(resolve_kernel(self.kernel).kernel, rows.X.shape[1])
+        kernel = resolve_kernel(self.kernel).kernel
+        refuse_priors(kernel, "StochasticGPRegressor", bounds=isinstance(self.kernel, Kernel))
+        columns = check_columns(kernel, rows.X.shape[1])
         if len(columns) != rows.X.shape[1]:
             raise InputError("The kernel must act on all columns: leave the others out of X.")
         offset = float(mean_target(rows)[0])
@@ -198,10 +206,12 @@ class StochasticGPRegressor(Storable, RegressorMixin, BaseEstimator):
     def _start(self, X: NDArray, y: NDArray[np.float64], unit: float) -> tuple[Kernel, float]:
         """Return hyperparameters to start from, in standardised units."""
         choice = resolve_kernel(self.kernel)
-        given = choice.noise_variance if self.noise_variance is None else self.noise_variance
+        given = choice.noise.value if self.noise_variance is None else self.noise_variance
         noise_variance = None if given is None else given / unit
         if not choice.from_name:
-            return choice.kernel.scaled(1 / unit), 0.1 if given is None else given / unit
+            return choice.kernel.without_knowledge().scaled(
+                1 / unit
+            ), 0.1 if given is None else given / unit
         rng = np.random.default_rng(self.random_state)
         some = np.sort(rng.permutation(len(y))[:_START_ROWS])
         model = GPRegressor(

@@ -27,7 +27,18 @@ from orthogp.features.vff import VariationalFourierSeries
 from orthogp.inference import Certificate, Domain
 from orthogp.inference.bounds import TOLERANCE
 from orthogp.inference.certificates import Guarantee
-from orthogp.kernels import Categorical, Kernel, On, OnSphere, Product, Sum
+from orthogp.kernels import (
+    Categorical,
+    Gamma,
+    Kernel,
+    LogNormal,
+    Noise,
+    On,
+    OnSphere,
+    Product,
+    Sum,
+)
+from orthogp.kernels.base import ANGLE
 from orthogp.kernels.sphere import Sphere
 from orthogp.kernels.terms import Term
 from orthogp.kernels.transformed import own_periods
@@ -92,6 +103,11 @@ def _check_kernel(kernel: Kernel) -> None:
     fixed = kernel.fixed
     good = set(fixed) <= known and len(set(fixed)) == len(fixed)
     demand(good, f"must be some of {', '.join(sorted(known))}", "fixed")
+    for told in (kernel.bounds, kernel.priors):
+        free = {own[0] for own in told} <= known - {*fixed, ANGLE}
+        demand(free, "must be of parameters that are learned", "bounds or priors")
+    for name, lower, upper in kernel.bounds:
+        demand(0 < lower < upper, f"must have 0 < lower < upper for {name}", "bounds")
 
 
 def _check_own_kernel(kernel: Kernel) -> None:
@@ -411,6 +427,9 @@ def _register_public(package: Any, base: type, check: Any) -> None:
 
 _register_public(kernel_classes, Kernel, _check_own_kernel)
 register(Sphere)
+register(LogNormal)
+register(Gamma)
+register(Noise)
 _register_public(feature_families, Features, _check_features)
 register(RandomSeries)
 register(RandomWaves, make=_random_waves)

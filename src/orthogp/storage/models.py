@@ -166,7 +166,7 @@ class KeptModel(NamedTuple):
             choice = resolve_kernel(settings["kernel"])
             settings["kernel"] = choice.kernel
             if "noise_variance" in settings and settings["noise_variance"] is None:
-                settings["noise_variance"] = choice.noise_variance
+                settings["noise_variance"] = choice.noise
         names = getattr(model, "feature_names_in_", None)
         diagnostics = getattr(model, "diagnostics_", None)
         return cls(
