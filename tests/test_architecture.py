@@ -204,11 +204,14 @@ def test_public_names_of_the_subpackages_are_these() -> None:
         "RBF",
         "Categorical",
         "Cyclic",
+        "Gamma",
         "Kernel",
+        "LogNormal",
         "Matern",
         "Matern12",
         "Matern32",
         "Matern52",
+        "Noise",
         "On",
         "OnSphere",
         "Product",
@@ -221,6 +224,8 @@ def test_public_names_of_the_subpackages_are_these() -> None:
         "additive",
         "components",
         "from_sklearn",
+        "penalised_lengthscale",
+        "penalised_variance",
         "resolve_kernel",
     }
     assert public(features) == {

@@ -116,7 +116,9 @@ def test_scikit_learns_bounds_and_fixed_values_mean_what_they_mean_there() -> No
         ours = GPRegressor(kernel + white, mean=None, solver="exact").fit(few, y)
         constant, matern, noise = np.exp([*theirs.kernel_.theta.tolist(), np.log(0.5)])[:3]
         learned = ours.kernel_.parameters()
-        assert float(learned["variance"]) == pytest.approx(constant, rel=1e-3)
+        # Searches end where a step promises less than 1e-4 nats.
+        assert ours.elbo_ == pytest.approx(theirs.log_marginal_likelihood_value_, abs=1e-3)
+        assert float(learned["variance"]) == pytest.approx(constant, rel=0.02)
         assert float(learned["lengthscale"]) == pytest.approx(matern, rel=1e-3)
         assert ours.noise_variance_ == pytest.approx(noise, rel=1e-3)
 
