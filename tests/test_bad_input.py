@@ -66,7 +66,8 @@ def test_bad_columns_of_frames_are_named_by_their_names():
     ("weights", "message"),
     [
         (spoilt(np.ones(20), 3, 4, value=-1), "2 values are negative"),
-        (np.zeros(20), "All sample_weight are zero|zero"),
+        (np.zeros(20), "All sample_weight are zero: at least two rows"),
+        (np.full(20, 1e200), r"stands for 2.0e\+201 rows in all"),
         (np.ones(19), "sample_weight"),
         (spoilt(np.ones(20), 3), "NaN"),
     ],

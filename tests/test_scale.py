@@ -2,8 +2,12 @@
 
 import warnings
 from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from orthogp import FitWarning, GPClassifier, GPRegressor, InputError, StochasticGPRegressor
@@ -41,6 +45,18 @@ def after_a_constant(X: np.ndarray, y: np.ndarray, new: np.ndarray) -> Answer:
     return model.partial_fit(X[20:], y[20:]).predict(new, return_std=True)
 
 
+def from_files(X: np.ndarray, y: np.ndarray, new: np.ndarray) -> Answer:
+    """From the sums of two files, one of each format."""
+    half, model = len(X) // 2, GPRegressor("rbf")
+    with TemporaryDirectory() as folder:
+        table = pa.table({"x": X[:half, 0], "y": y[:half]})
+        pq.write_table(table, f"{folder}/a.parquet")
+        lines = [f"{x!r},{own!r}\n" for x, own in zip(X[half:, 0].tolist(), y[half:].tolist())]
+        Path(folder, "b.csv").write_text("x,y\n" + "".join(lines))
+        model.fit_files(f"{folder}/*", "y", memory=1.0)
+    return model.predict(new, return_std=True)
+
+
 CASES = {
     "default": (1, 60, at_once({})),
     "dense": (2, 150, at_once({"kernel": "rbf", "solver": "dense", "max_features": 500})),
@@ -50,10 +66,13 @@ CASES = {
     "additive": (4, 150, at_once({"kernel": "additive-matern32", "max_features": 150})),
     "in parts": (1, 160, in_parts),
     "after a constant": (1, 160, after_a_constant),
+    "files": (1, 150, from_files),
+    "neighbours": (2, 150, at_once({"solver": "neighbours"})),
+    "iterative": (2, 400, at_once({"solver": "iterative", "num_features": 301})),
 }
 # Where parameters are many, or end at limits, rounding may decide after which step of almost no
 # gain a search ends.
-LOOSE = {"additive": 1e-4, "at a limit": 1e-4}
+LOOSE = {"additive": 1e-4, "at a limit": 1e-4, "iterative": 1e-5}
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +88,7 @@ def expected(name: str, answers: dict[str, Answer]) -> Answer:
     return answers[name]
 
 
-@pytest.mark.parametrize(("factor", "offset"), [(1e-12, 0.0), (1e12, 0.0), (1.0, 1e8)])
+@pytest.mark.parametrize(("factor", "offset"), [(1e-130, 0.0), (1e150, 0.0), (1.0, 1e8)])
 @pytest.mark.parametrize("name", CASES)
 def test_the_answer_has_the_units_of_y(
     name: str, factor: float, offset: float, answers: dict[str, Answer]
@@ -83,7 +102,9 @@ def test_the_answer_has_the_units_of_y(
 
 
 @pytest.mark.parametrize(("factor", "offset"), [(1e-9, 0.0), (1e9, 0.0), (1.0, 1e6)])
-@pytest.mark.parametrize("name", ["default", "exact", "additive", "in parts"])
+@pytest.mark.parametrize(
+    "name", ["default", "exact", "additive", "in parts", "neighbours", "iterative"]
+)
 def test_the_units_of_X_do_not_matter(
     name: str, factor: float, offset: float, answers: dict[str, Answer]
 ) -> None:
@@ -93,6 +114,54 @@ def test_the_units_of_X_do_not_matter(
     atol = LOOSE.get(name, 1e-6) * float(np.std(y))
     for found, known in zip(results, expected(name, answers), strict=True):
         np.testing.assert_allclose(found, known, rtol=0, atol=atol)
+
+
+# What the rounding of numbers around 1e12 leaves of those between −1 and 1.
+ROUNDED = 2e-4
+
+
+def rounded(values: np.ndarray) -> np.ndarray:
+    """Return what is left of numbers when they are moved by 1e12 and back."""
+    return (values + 1e12) - 1e12
+
+
+@pytest.mark.parametrize("name", ["default", "dense", "in parts", "files", "neighbours"])
+def test_inputs_and_targets_may_be_far_from_zero(name: str) -> None:
+    num_columns, num_rows, answer = CASES[name]
+    X, y, new = map(rounded, rows(num_columns, num_rows))
+    known = answer(X, y, new)
+    mean, std = answer(X + 1e12, y, new + 1e12)
+    np.testing.assert_allclose(mean, known[0], rtol=0, atol=1e-5)
+    np.testing.assert_allclose(std, known[1], rtol=0, atol=1e-5)
+    mean, std = answer(X, y + 1e12, new)
+    np.testing.assert_allclose(mean - 1e12, known[0], rtol=0, atol=ROUNDED)
+    np.testing.assert_allclose(std, known[1], rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("factor", [1e-80, 1e80])
+@pytest.mark.parametrize("name", ["default", "exact", "in parts", "files", "neighbours"])
+def test_inputs_may_be_as_small_and_large_as_their_squares_allow(
+    name: str, factor: float, answers: dict[str, Answer]
+) -> None:
+    num_columns, num_rows, answer = CASES[name]
+    X, y, new = rows(num_columns, num_rows)
+    for found, known in zip(answer(factor * X, y, factor * new), expected(name, answers)):
+        np.testing.assert_allclose(found, known, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("features", ["exact", "lattice"])
+def test_numbers_whose_squares_overflow_are_refused(features: str) -> None:
+    X, y, new = rows(1, 30)
+    model = GPRegressor("rbf", features=features, max_features=50)
+    with pytest.raises(InputError, match=r"Column 0 of X spans .*e\+149"):
+        model.fit(1e150 * X, y)
+    with pytest.raises(InputError, match=r"y reaches .*e\+160, and the squares"):
+        model.fit(X, 1e160 * y)
+    model.fit(X, y)
+    for ask in (model.predict, model.sample_y, lambda far: model.partial_fit(far, y)):
+        with pytest.raises(InputError, match=r"Column 0 of X reaches .*e\+149"):
+            ask(1e150 * X)
+    np.testing.assert_array_equal(model.predict(new), model.fit(X, y).predict(new))
 
 
 @pytest.mark.parametrize("name", ["exact", "additive"])

@@ -41,6 +41,12 @@ _CHOICES = {
 
 # The largest span of a column; one over it is the smallest.
 _LARGEST_SPAN = 1e90
+# The largest input, which leaves room for the squares of differences between inputs.
+_LARGEST_INPUT = 1e120
+# The largest target, which leaves room for the squares of a million of them.
+_LARGEST_TARGET = 1e151
+# The largest number of rows that weights may stand for; no noise variance resolves as many.
+_MOST_REPEATS = 1e30
 
 
 def check_settings(estimator: Any) -> None:
@@ -96,15 +102,14 @@ def check_rows(
     y = _numeric(check_array, y, ensure_2d=False, input_name="y")
     check_consistent_length(X, y)
     check_finite(y, "y")
+    if len(y) and (largest := float(np.abs(y).max())) > _LARGEST_TARGET:
+        raise InputError(
+            f"y reaches {largest:.1e}, and the squares of such numbers are beyond double "
+            "precision: rescale it."
+        )
     weights = None
     if sample_weight is not None:
-        weights = _check_sample_weight(sample_weight, X, dtype=np.float64)
-        if (negative := np.count_nonzero(weights < 0)) > 0:
-            raise InputError(f"sample_weight must be ≥ 0, but {negative} values are negative.")
-        if not weights.any():
-            raise InputError(
-                "All sample_weight are zero: at least two rows need a positive weight."
-            )
+        weights = _check_weights(estimator, sample_weight, X)
     rows = Rows(X, y.reshape(len(y), -1), weights, one_target=y.ndim == 1)
     if reset and len(rows.used) < 2:
         raise InputError(
@@ -113,27 +118,56 @@ def check_rows(
     return rows
 
 
+def _check_weights(estimator: Any, sample_weight: ArrayLike, X: NDArray) -> NDArray[np.float64]:
+    """Return one weight for each row, not all of them zero."""
+    given = np.asarray(sample_weight)
+    if given.size and given.dtype.kind in "fiub" and not given.any():
+        raise InputError("All sample_weight are zero: at least two rows need a positive weight.")
+    weights = _check_sample_weight(sample_weight, X, dtype=np.float64)
+    if (negative := np.count_nonzero(weights < 0)) > 0:
+        raise InputError(f"sample_weight must be ≥ 0, but {negative} values are negative.")
+    if getattr(estimator, "weights", "repeats") == "repeats" and not weights.sum() <= _MOST_REPEATS:
+        raise InputError(
+            f"sample_weight stands for {weights.sum():.1e} rows in all, which no noise variance "
+            'resolves: give how often each row counts, or use weights="precisions" for inverse '
+            "variances."
+        )
+    return weights
+
+
 def check_inputs(estimator: Any, X: Any, *, reset: bool = False) -> NDArray:
     """Return validated inputs; on `reset` the estimator learns its columns from them."""
     _refuse_date_times(X)
     X = _numeric(validate_data, estimator, X, reset=reset)
     names = getattr(estimator, "feature_names_in_", None)
     check_finite(X, "X", None if names is None else [repr(str(name)) for name in names])
-    if reset and len(X):
-        _check_span(X, names)
+    if len(X):
+        _check_size(X, names, spans=reset)
     return X
 
 
-def _check_span(X: NDArray, names: Any) -> None:
-    """Raise `InputError` if a column spans so much, or so little, that its squares overflow."""
+def _check_size(X: NDArray, names: Any, *, spans: bool) -> None:
+    """Raise `InputError` if squares of differences between inputs overflow, or vanish.
+
+    Parameters
+    ----------
+    spans : bool
+        Whether the rows are all that a model is learned from, which must vary by as much.
+    """
+    lower, upper = X.min(axis=0).astype(np.float64), X.max(axis=0).astype(np.float64)
+    largest = np.maximum(np.abs(lower), np.abs(upper))
     with np.errstate(over="ignore"):
-        span = X.max(axis=0).astype(np.float64) - X.min(axis=0)
-    extreme = np.flatnonzero((span > 0) & ~((span > 1 / _LARGEST_SPAN) & (span < _LARGEST_SPAN)))
-    if len(extreme):
-        which = extreme[0] if names is None else repr(str(names[extreme[0]]))
+        span = upper - lower
+    bad = largest > _LARGEST_INPUT
+    if spans:
+        bad |= (span > 0) & ~((span > 1 / _LARGEST_SPAN) & (span < _LARGEST_SPAN))
+    if bad.any():
+        first = int(np.argmax(bad))
+        which = first if names is None else repr(str(names[first]))
+        what = f"spans {span[first]:.1e}" if spans else f"reaches {largest[first]:.1e}"
         raise InputError(
-            f"Column {which} of X spans {span[extreme[0]]:.1e}, and the squares of such numbers "
-            "are beyond double precision: rescale it."
+            f"Column {which} of X {what}, and the squares of such numbers are beyond double "
+            "precision: rescale it."
         )
 
 

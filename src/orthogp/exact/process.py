@@ -313,8 +313,9 @@ class ExactObjective:
             inner += second[:q, :q].sum(axis=2)
             mixed += -2 * W * (second[:q, q:] @ T.T)
             for r, t in np.ndindex(m, m):
-                bent = (second[q + r, q + t] * T) @ T.T
-                outer[r, :, t] += 4 * W[r][:, None] * W[t] * bent
+                # Squares times inverse squares first: products of squares alone may overflow.
+                bent = (second[q + r, q + t] * W[r][:, None] * T) @ (W[t][:, None] * T).T
+                outer[r, :, t] += 4 * bent
         for r in range(m):
             outer[r, :, r] += np.diag(4 * W[r] * by_lag[r])
         total = np.zeros((len(vector), len(vector)))

@@ -343,6 +343,7 @@ def _spacings(X: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.where(np.isfinite(shortest), shortest, 1.0)
 
 
+@in_double
 def within_limits(
     kernel: Kernel,
     slots: tuple[Slot, ...],

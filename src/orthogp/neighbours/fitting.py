@@ -139,6 +139,9 @@ class NeighbourFitter:
         self._rng = np.random.default_rng(seed)
         self._order = self._rng.permutation(len(rows.X))
         self._X = rows.X[self._order]
+        # Distances keep their digits where inputs are far from zero.
+        self._origin = rows.X.mean(axis=0)
+        self._centred = self._X - self._origin
         self._width = widths_of(self._X)
         self._lengths: Array | None = None
         self._found: OrderedRows | None = None
@@ -182,7 +185,7 @@ class NeighbourFitter:
     def _distances(self) -> Array:
         """Distances of some rows to the nearest ones, in standard deviations, themselves first."""
         X = self._rows.X
-        few = X[:: max(1, len(X) // 300)] / self._sd
+        few = (X[:: max(1, len(X) // 300)] - self._origin) / self._sd
         return self._near(self._sd).first(len(X)).query(few, _NEIGHBOUR + 1)[0]
 
     # ------------------------------------------------------------------ learning
@@ -364,7 +367,7 @@ class NeighbourFitter:
         """Return what finds nearest rows, with distances in units of these lengths or similar."""
         if self._lengths is None or self._found is None or _moved(self._lengths, lengths):
             self._lengths = lengths
-            self._found = OrderedRows(self._X / lengths, self._threads)
+            self._found = OrderedRows(self._centred / lengths, self._threads)
         return self._found
 
     def _gather(self, positions: Indices, neighbours: Indices) -> tuple[Sets, Array]:
@@ -394,7 +397,7 @@ class NeighbourFitter:
         m = min(self._counts[-1] if m is None else m, max(len(head) - 1, 1))
         lengths, known = metric_lengths(kernel, self._width), self._head
         if known is None or known[1].shape[1] != m or _moved(known[0], lengths):
-            found = OrderedRows(self._X[head] / lengths, self._threads)
+            found = OrderedRows(self._centred[head] / lengths, self._threads)
             self._head = known = lengths, found.query(head, m)
         sets, columns = self._gather(head, known[1])
         both = np.concatenate([columns, sets.y], axis=2)

@@ -107,6 +107,7 @@ class NeighbourPosterior(PredictivePosterior):
         self._threads = num_threads
         self._within = SetKernel(kernel, rows.X.shape[1])
         self.lengths = metric_lengths(kernel, widths_of(rows.X))
+        self._origin = rows.X.mean(axis=0)
         # All that a prediction needs of a row is fetched at once, and rows that are near each other
         # lie near each other in memory.
         columns = trend.prior.features(rows.X)
@@ -116,16 +117,20 @@ class NeighbourPosterior(PredictivePosterior):
             rows.y - columns @ trend.coefficients,
             columns,
         )
-        self._table = np.concatenate(parts, axis=1)[_in_leaves(rows.X / self.lengths)]
+        self._table = np.concatenate(parts, axis=1)[_in_leaves(self._scaled(rows.X))]
         edges = np.cumsum([part.shape[1] for part in parts])[:-1]
         self._X, noise, self._centred, self._mean_columns = np.split(self._table, edges, axis=1)
         self._noise = noise[:, 0]
-        self._nearest = NearestRows(self._X / self.lengths, num_threads)
+        self._nearest = NearestRows(self._scaled(self._X), num_threads)
 
     @property
     def num_rows(self) -> int:
         """The number of rows of different inputs."""
         return len(self.rows.X)
+
+    def _scaled(self, X: Array) -> Array:
+        """Return points where distances are looked for, less the rows' mean: it costs digits."""
+        return (X - self._origin) / self.lengths
 
     def with_neighbours(self, count: int) -> NeighbourPosterior:
         """Return the same posterior with predictions from another number of rows."""
@@ -148,7 +153,7 @@ class NeighbourPosterior(PredictivePosterior):
         X = as_rows(X)
         if self.num_rows == 1:
             return self.predict(X)
-        found = self._nearest.query(X / self.lengths, self.num_neighbours + 1)[1]
+        found = self._nearest.query(self._scaled(X), self.num_neighbours + 1)[1]
         # Inputs are merged: at most one row, the nearest, has the same.
         same = np.zeros(found.shape, dtype=bool)
         same[:, 0] = np.all(self._X[found[:, 0]] == X, axis=1)
@@ -180,7 +185,7 @@ class NeighbourPosterior(PredictivePosterior):
         """Return means and variances at the rows of X; see `_predict`."""
         mean = np.empty((len(X), self._centred.shape[1]))
         variance = np.empty(len(X))
-        order = _in_leaves(X / self.lengths)
+        order = _in_leaves(self._scaled(X))
         for block in chunks(len(X), _BLOCK):
             part = order[block]
             mean[part], variance[part] = self._predict(X[part], prior)
@@ -195,7 +200,7 @@ class NeighbourPosterior(PredictivePosterior):
         columns. Each point looks at the rows in `nearest` and no others, if that is given.
         """
         if nearest is None:
-            nearest = self._nearest.query(X / self.lengths, self.num_neighbours)[1]
+            nearest = self._nearest.query(self._scaled(X), self.num_neighbours)[1]
             groups = _grouped(nearest)
         else:
             groups = [_Groups(np.arange(len(X))[:, None], nearest)]
@@ -280,7 +285,7 @@ class NeighbourPosterior(PredictivePosterior):
         points = np.asarray(unique, dtype=np.float64)
         order = np.random.default_rng(0).permutation(len(points))
         points, back = points[order], np.argsort(order)[back.reshape(-1)]
-        scaled = points / self.lengths
+        scaled = self._scaled(points)
         rows = self._nearest.query(scaled, self.num_neighbours)[1]
         count = min(_EARLIER, max(len(points) - 1, 1))
         earlier = OrderedRows(scaled, self._threads).query(np.arange(len(points)), count)
