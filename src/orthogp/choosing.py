@@ -201,7 +201,7 @@ def held_out_rows(task: Task, scaling: Scaling | None, seed: int = 0) -> HeldOut
     single = rng.choice(there, size=number, replace=False)
     if scaling is None or len(scaling.columns) > MAX_DIMS:
         return HeldOut(single, np.full(number, 1 / number))
-    seen = np.asarray(task.rows.on(scaling.columns).X, dtype=np.float64)
+    seen = np.asarray(task.rows.on(scaling.columns).inputs, dtype=np.float64)
     scaled = seen[there] / scaling.lengths
     tree = KDTree(scaled)
     ends = scaled[rng.integers(len(there), size=(2, _PROBES))]

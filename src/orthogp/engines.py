@@ -126,7 +126,7 @@ class Task(NamedTuple):
     def model(self, *, joint: bool = False) -> Model:
         """Return what the estimator's kernel stands for; see `choose_model`."""
         estimator = self.estimator
-        return choose_model(estimator.kernel, estimator.features, self.rows.X.shape[1], joint=joint)
+        return choose_model(estimator.kernel, estimator.features, self.rows.num_inputs, joint=joint)
 
 
 @dataclass(frozen=True, eq=False)
@@ -277,12 +277,18 @@ def fit_points(
 def _different(attempt: Attempt, kept: KeptRows) -> Rows:
     """Return the different rows: repeated rows and weights start a search from the same place."""
     repeats = attempt.settings.repeats
-    return Rows(*merge_rows(kept.X, kept.y, kept.weights, repeats=repeats)[:3])
+    X, y, weights = merge_rows(kept.X, kept.y, kept.weights, repeats=repeats)[:3]
+    return Rows(X, y, weights, num_covariates=kept.mean.num_covariates)
 
 
 def _row_guess(attempt: Attempt, rows: Rows) -> Guess:
     standardised = rows.standardised(attempt.units)
-    return lambda kernel, noise: starts_for_rows(kernel, standardised.X, standardised.y, noise)
+    X, y = standardised.inputs, standardised.y
+    if rows.num_covariates:
+        # What covariates explain without the process says nothing of its lengthscales.
+        columns = attempt.sketch.mean.features(standardised.X)
+        y = y - columns @ np.linalg.lstsq(columns, y, rcond=None)[0]
+    return lambda kernel, noise: starts_for_rows(kernel, X, y, noise)
 
 
 def fit_neighbours(

@@ -60,7 +60,7 @@ def check_forgotten(model: Any, before: Sketch, after: Sketch, rows: Rows) -> No
     """
     used = np.ones(len(rows.X), dtype=bool) if rows.weights is None else rows.weights > 0
     numbers = np.flatnonzero(used)
-    X = rows.X[numbers]
+    X = rows.inputs[numbers]
     room = _EDGE * before.extent.width
     outside = np.any((before.extent.lower - room > X) | (before.extent.upper + room < X), axis=1)
     if outside.any():

@@ -11,10 +11,18 @@ from typing import Any, Literal, NamedTuple, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import RegressorMixin
+from sklearn.metrics import r2_score
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from orthogp.choosing import fit_rows
+from orthogp.covariates import (
+    Effects,
+    average_covariates,
+    check_covariates,
+    effects_of,
+    with_covariates,
+)
 from orthogp.engines import Outcome, Task, fit_sketch
 from orthogp.errors import FitWarning, InputError, OutOfDomainWarning
 from orthogp.estimator import GPEstimator
@@ -30,6 +38,7 @@ from orthogp.learning.problem import MAX_FEATURES, Start
 from orthogp.learning.sketches import KeptRows, Sketch
 from orthogp.report.components import AdditiveParts, parts_of
 from orthogp.report.summary import summarise
+from orthogp.rows import Rows
 from orthogp.statistics.nufft import available_threads
 from orthogp.validation import check_rows, check_settings, choose_model, warn_constant_columns
 
@@ -134,9 +143,12 @@ class GPRegressor(RegressorMixin, GPEstimator):
         Where predictions are the posterior's.
     status_ : str
         How the fit ended and what to do about it.
+    covariate_names_ : tuple of str
+        The covariates' names, and `effects_` their effects with standard errors.
     """
 
     kernel_: Kernel
+    covariate_names_: tuple[str, ...] = ()
 
     def __init__(
         self,
@@ -177,17 +189,27 @@ class GPRegressor(RegressorMixin, GPEstimator):
 
     # ------------------------------------------------------------------ fitting
 
-    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+    def fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        covariates: ArrayLike | None = None,
+    ) -> Self:
         """Fit to rows X (n, d) with targets y, (n,) or (n, p).
 
         Parameters
         ----------
         sample_weight : (n,), optional
             Weights ≥ 0; see the `weights` parameter.
+        covariates : (n,) or (n, q), optional
+            Columns z with linear effects, y = f(x) + Σ_j β_j z_j + noise, which are integrated out;
+            predictions need them too. See `effects_`.
         """
         began = time.monotonic()
         check_settings(self)
         rows = check_rows(self, X, y, sample_weight, reset=True)
+        rows = with_covariates(self, rows, covariates, reset=True)
         outcome = fit_rows(Task(self, rows, began))
         warn_constant_columns(self, rows.used, outcome.model.columns)
         self._adopt(outcome, None, began)
@@ -201,6 +223,7 @@ class GPRegressor(RegressorMixin, GPEstimator):
         inputs: Sequence[str] | None = None,
         *,
         weights: str | None = None,
+        covariates: Sequence[str] | None = None,
         skip_bad: bool = False,
         memory: float = MEMORY,
         scheduler: Any = None,
@@ -221,6 +244,8 @@ class GPRegressor(RegressorMixin, GPEstimator):
             The columns of X; all others if those are at most three.
         weights : str, optional
             The column of weights.
+        covariates : sequence of str, optional
+            The columns with linear effects; see `fit`.
         skip_bad : bool
             Whether rows that cannot be read are left out instead of refused.
         memory : float
@@ -228,7 +253,9 @@ class GPRegressor(RegressorMixin, GPEstimator):
         scheduler : str or distributed.Client, optional
             A dask scheduler, whose workers sum the rows: they must see the files.
         """
-        source = open_source(data, target, inputs, weights=weights, skip_bad=skip_bad)
+        source = open_source(
+            data, target, inputs, weights=weights, covariates=covariates, skip_bad=skip_bad
+        )
         fit_files(self, source, memory, scheduler)
         return self
 
@@ -241,37 +268,46 @@ class GPRegressor(RegressorMixin, GPEstimator):
         return self
 
     def partial_fit(
-        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        covariates: ArrayLike | None = None,
     ) -> Self:
         """Add rows and learn again, from the present hyperparameters; the old rows are not needed.
 
         If anything fails the model stays as it was.
         """
         if not hasattr(self, "posterior_"):
-            return self.fit(X, y, sample_weight)
-        return self._update(X, y, sample_weight, sign=1)
+            return self.fit(X, y, sample_weight, covariates)
+        rows = check_rows(self, X, y, sample_weight, reset=False)
+        return self._update(with_covariates(self, rows, covariates, reset=False), sign=1)
 
-    def forget(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+    def forget(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        covariates: ArrayLike | None = None,
+    ) -> Self:
         """Take out rows that were fitted before, and learn again; the inverse of `partial_fit`.
 
         Rows that cannot have been fitted, judging by the sums, are refused, and the model stays as
         it was: rows elsewhere, with other targets or weights, or more than there are.
         """
         check_is_fitted(self, "posterior_")
-        return self._update(X, y, sample_weight, sign=-1)
+        rows = check_rows(self, X, y, sample_weight, reset=False)
+        return self._update(with_covariates(self, rows, covariates, reset=False), sign=-1)
 
-    def _update(
-        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None, *, sign: int
-    ) -> Self:
+    def _update(self, rows: Rows, *, sign: int) -> Self:
         began = time.monotonic()
         check_settings(self)
-        rows = check_rows(self, X, y, sample_weight, reset=False)
         if rows.y.shape[1] != len(self.target_scale_):
             raise InputError(
                 f"y must have {len(self.target_scale_)} columns as before, got {rows.y.shape[1]}."
             )
         kept = isinstance(self._sketch, KeptRows)
-        model = choose_model(self.kernel, self.features, rows.X.shape[1], joint=kept)
+        model = choose_model(self.kernel, self.features, rows.num_inputs, joint=kept)
         if not np.array_equal(model.columns, self.columns_):
             raise InputError("The kernel acts on other columns than before: fit again.")
         seen = model.see(rows)
@@ -330,6 +366,7 @@ class GPRegressor(RegressorMixin, GPEstimator):
         return_cov: bool = False,
         include_noise: bool = False,
         return_bounds: bool = False,
+        covariates: ArrayLike | None = None,
     ) -> Any:
         """Return the mean of f at the rows of X, and standard deviations or covariances if asked.
 
@@ -343,16 +380,19 @@ class GPRegressor(RegressorMixin, GPEstimator):
         return_bounds : bool
             Return also, last, what the exact process can differ by: `PredictionBounds`. The exact
             engine and the dense lattice have them.
+        covariates : (n,) or (n, q), optional
+            Their values at the rows of X, if the model was fitted with covariates; the mean is then
+            that of f + Σ_j β_j z_j.
         """
         if return_std and return_cov:
             raise InputError("Ask for return_std or return_cov, not for both.")
         check_is_fitted(self, "posterior_")
-        X = self._inputs(X)
-        scale = self.target_scale_
         if return_bounds:
-            bounds = self._bounds(X, include_noise)
-            others = self.predict(X, return_std, return_cov, include_noise)
+            bounds = self._bounds(self._points(X, covariates), include_noise)
+            others = self.predict(X, return_std, return_cov, include_noise, covariates=covariates)
             return (*others, bounds) if isinstance(others, tuple) else (others, bounds)
+        X = self._points(X, covariates)
+        scale = self.target_scale_
         if not (return_std or return_cov):
             return self._shaped(self.posterior_.predict_mean(X) * scale + self.target_offset_)
         prediction = self.posterior_.predict(X)
@@ -396,11 +436,18 @@ class GPRegressor(RegressorMixin, GPEstimator):
         )
 
     def sample_y(
-        self, X: ArrayLike, n_samples: int = 1, random_state: int | None = None
+        self,
+        X: ArrayLike,
+        n_samples: int = 1,
+        random_state: int | None = None,
+        covariates: ArrayLike | None = None,
     ) -> NDArray[np.float64]:
-        """Return posterior draws of f at the rows of X, (n, n_samples) or (n, p, n_samples)."""
+        """Return posterior draws of f at the rows of X, (n, n_samples) or (n, p, n_samples).
+
+        `covariates` are as in `predict`: their effects are drawn with f.
+        """
         check_is_fitted(self, "posterior_")
-        X = self._inputs(X)
+        X = self._points(X, covariates)
         seed = self.random_state if random_state is None else random_state
         values = self._draw_functions(n_samples, seed)(X)
         values = np.moveaxis(values, 1, -1) * self.target_scale_[:, None]
@@ -410,11 +457,14 @@ class GPRegressor(RegressorMixin, GPEstimator):
     def draw_functions(self, n_samples: int = 1, random_state: int | None = None) -> Functions:
         """Return posterior functions, in standardised units, to be evaluated anywhere.
 
-        They take the columns that the kernel sees.
+        They take the columns that the kernel sees, and behind them the covariates, if any.
         """
         check_is_fitted(self, "posterior_")
         drawn = self._draw_functions(n_samples, random_state)
-        return drawn if self._embedding is None else lambda X: drawn(self._embedded(X))
+        if self._embedding is None:
+            return drawn
+        d = len(self.columns_)
+        return lambda X: drawn(self._embedded(X[:, :d], X[:, d:]))
 
     def _draw_functions(self, n_samples: int, random_state: int | None) -> Functions:
         state = check_random_state(random_state)
@@ -453,9 +503,33 @@ class GPRegressor(RegressorMixin, GPEstimator):
         deviation = np.sqrt(prediction.variance)[:, None] * self.target_scale_
         return self._shaped(prediction.mean * self.target_scale_), self._shaped(deviation)
 
+    @property
+    def effects_(self) -> Effects:
+        """The effects of the covariates with their standard errors, in the units given."""
+        check_is_fitted(self, "posterior_")
+        if not self.covariate_names_:
+            raise AttributeError("The model was fitted without covariates, and has no effects.")
+        return effects_of(self)
+
+    def score(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        covariates: ArrayLike | None = None,
+    ) -> float:
+        """Return the coefficient of determination R² of the predicted means."""
+        mean = self.predict(X, covariates=covariates)
+        return float(r2_score(y, mean, sample_weight=sample_weight))
+
     def _inputs(self, X: ArrayLike) -> NDArray:
-        """Return rows as the posterior sees them."""
+        """Return rows as the posterior sees them, with average covariates."""
         return self._embedded(super()._inputs(X))
+
+    def _points(self, X: ArrayLike, covariates: ArrayLike | None) -> NDArray:
+        """Return rows as the posterior sees them, with covariates of their own."""
+        X = super()._inputs(X)
+        return self._embedded(X, check_covariates(self, covariates, len(X)))
 
     @property
     def _embedding(self) -> Embedding | None:
@@ -463,10 +537,18 @@ class GPRegressor(RegressorMixin, GPEstimator):
         renamed = {int(column): i for i, column in enumerate(self.columns_)}
         return Embedding.of(self.kernel_.with_columns(renamed), len(self.columns_))
 
-    def _embedded(self, X: NDArray) -> NDArray:
-        """Return rows of the kernel's columns as the posterior sees them: spheres in space."""
+    def _embedded(self, X: NDArray, covariates: NDArray | None = None) -> NDArray:
+        """Return rows of the kernel's columns as the posterior sees them.
+
+        Spheres in space, and behind them the covariates: average ones unless given.
+        """
         embedding = self._embedding
-        return X if embedding is None else embedding.rows(X)
+        X = X if embedding is None else embedding.rows(X)
+        if not self.covariate_names_:
+            return X
+        if covariates is None:
+            covariates = np.repeat(average_covariates(self)[None], len(X), axis=0)
+        return np.concatenate([X, covariates], axis=1)
 
     def _refuse_on_sphere(self, what: str) -> None:
         if self._embedding is not None:

@@ -99,7 +99,7 @@ def check_rows(
         raise InputError("This estimator requires y to be passed, but the target y is None.")
     X = check_inputs(estimator, X, reset=reset)
     # Not together with X: scikit-learn would not say how many of the targets are bad.
-    y = _numeric(check_array, y, ensure_2d=False, input_name="y")
+    y = numeric(check_array, y, ensure_2d=False, input_name="y")
     check_consistent_length(X, y)
     check_finite(y, "y")
     if len(y) and (largest := float(np.abs(y).max())) > _LARGEST_TARGET:
@@ -138,7 +138,7 @@ def _check_weights(estimator: Any, sample_weight: ArrayLike, X: NDArray) -> NDAr
 def check_inputs(estimator: Any, X: Any, *, reset: bool = False) -> NDArray:
     """Return validated inputs; on `reset` the estimator learns its columns from them."""
     _refuse_date_times(X)
-    X = _numeric(validate_data, estimator, X, reset=reset)
+    X = numeric(validate_data, estimator, X, reset=reset)
     names = getattr(estimator, "feature_names_in_", None)
     check_finite(X, "X", None if names is None else [repr(str(name)) for name in names])
     if len(X):
@@ -198,7 +198,7 @@ def _refuse_date_times(X: Any) -> None:
             )
 
 
-def _numeric(validate: Callable[..., Any], *args: Any, **options: Any) -> Any:
+def numeric(validate: Callable[..., Any], *args: Any, **options: Any) -> Any:
     """Return an array in single or double precision, by a function of scikit-learn's."""
     try:
         return validate(*args, dtype=[np.float64, np.float32], ensure_all_finite=False, **options)
@@ -265,9 +265,9 @@ class Model(NamedTuple):
     def see(self, rows: Rows) -> Rows:
         """Return the rows as engines see them: of the kernel's columns, spheres in space."""
         seen = rows.on(self.columns)
-        check_values(self.seen, seen.X, self.columns)
+        check_values(self.seen, seen.inputs, self.columns)
         embedding = self.embedding
-        return seen if embedding is None else seen._replace(X=embedding.rows(seen.X))
+        return seen if embedding is None else seen.with_inputs(embedding.rows(seen.inputs))
 
     def as_given(self, kernel: Kernel) -> Kernel:
         """Return an engine's kernel as the user wrote it, on the columns of X."""

@@ -172,6 +172,12 @@ data_options = combined(
     click.option(
         "--weights", metavar="NAME", help="A column that says how many rows each row stands for."
     ),
+    click.option(
+        "--covariates",
+        type=NAMES,
+        metavar="NAMES",
+        help="Columns with linear effects beside the function of the inputs, with commas between.",
+    ),
 )
 #: How rows are read, and summed if there are many.
 summing_options = combined(
@@ -229,6 +235,7 @@ class Given(NamedTuple):
     target: list[str] | None
     inputs: list[str] | None
     weights: str | None
+    covariates: list[str] | None
     skip_bad: bool
 
     def columns(self) -> dict[str, Any]:
@@ -237,6 +244,7 @@ class Given(NamedTuple):
             "targets": self.target,
             "inputs": self.inputs,
             "weights": self.weights,
+            "covariates": self.covariates,
             "skip_bad": self.skip_bad,
         }
 

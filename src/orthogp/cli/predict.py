@@ -71,9 +71,12 @@ def predict(
         fitted = load_fitted(model)
         names, times = _columns(fitted, inputs, model)
         with standard_input_as_file(data) as files:
-            source = open_source(files, (), names, skip_bad=skip_bad, keep_missing=True)
+            covariates = getattr(fitted, "covariate_names_", ())
+            source = open_source(
+                files, (), names, covariates=covariates, skip_bad=skip_bad, keep_missing=True
+            )
             source = source.with_times(times)
-            written = [*source.reading.inputs, *_result_names(fitted)]
+            written = [*source.reading.names, *_result_names(fitted)]
             console.begin("predicting", source.num_rows)
             with table_writer(out, written) as writer:
                 tally, missing, outside = _write(fitted, source, writer, noise, console)
@@ -169,7 +172,7 @@ def _write(
                 outside += 0 if beyond is None else int(beyond.sum())
         shown = [
             values if scale is None else scale.datetimes(values)
-            for values, scale in zip(columns, source.reading.times)
+            for values, scale in zip(columns, source.reading.scales, strict=True)
         ]
         writer.write([*shown, *results])
         tally = tally.plus(block.tally)
@@ -189,7 +192,11 @@ def _predictions(model: Any, X: NDArray[np.float64], noise: bool) -> NDArray[np.
         warnings.simplefilter("ignore", OutOfDomainWarning)
         if hasattr(model, "classes_"):
             return model.predict_proba(X).T
-        mean, sd = model.predict(X, return_std=True, include_noise=noise)
+        d = model.n_features_in_
+        covariates = X[:, d:] if X.shape[1] > d else None
+        mean, sd = model.predict(
+            X[:, :d], return_std=True, include_noise=noise, covariates=covariates
+        )
     mean, sd = mean.reshape(len(X), -1).T, sd.reshape(len(X), -1).T
     half = _HALF_WIDTH * sd
     each = np.stack([mean, sd, mean - half, mean + half], axis=1)

@@ -113,11 +113,13 @@ class Reading:
     skip_bad: bool = False
     #: Whether rows that lack a value stay, with NaN in its place.
     keep_missing: bool = False
+    covariates: tuple[str, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All columns: inputs, targets, weights."""
-        return (*self.inputs, *self.targets, *(() if self.weights is None else (self.weights,)))
+        """All columns: inputs, covariates, targets, weights."""
+        weights = () if self.weights is None else (self.weights,)
+        return (*self.inputs, *self.covariates, *self.targets, *weights)
 
     @property
     def scales(self) -> tuple[TimeScale | None, ...]:
@@ -126,7 +128,7 @@ class Reading:
 
     def only_inputs(self) -> Reading:
         """Return the reading of the input columns alone."""
-        return replace(self, targets=(), weights=None)
+        return replace(self, targets=(), weights=None, covariates=())
 
 
 class Piece(NamedTuple):
@@ -219,13 +221,16 @@ def choose_inputs(
     targets: Sequence[str],
     inputs: Sequence[str] | None,
     weights: str | None = None,
+    covariates: Sequence[str] = (),
 ) -> list[str]:
     """Return the input columns: those named, or all others if they are few."""
-    taken = (*targets, *(() if weights is None else (weights,)))
+    taken = (*targets, *(() if weights is None else (weights,)), *covariates)
     for name in taken:
         find_column(label, names, name)
     if len(set(taken)) < len(taken):
-        raise InputError(f"Targets and weights must be different columns, got {listed(taken)}.")
+        raise InputError(
+            f"Targets, weights and covariates must be different columns, got {listed(taken)}."
+        )
     if inputs is None:
         # A column without a name is a counter of rows.
         others = [name for name in names if name and name not in taken]
@@ -243,6 +248,7 @@ def choose_inputs(
     for name in taken:
         if name in inputs:
             role = "target" if name in targets else "weights"
+            role = "covariate" if name in covariates else role
             raise InputError(f"{name!r} is both {role} and input: leave it out of the inputs.")
     if len(set(inputs)) < len(inputs):
         raise InputError(f"The inputs must differ, got {listed(inputs)}.")

@@ -170,10 +170,12 @@ class RowSource:
 
 
 def as_rows(columns: NDArray[np.float64], reading: Reading) -> Rows:
-    """Return columns (k, n) as inputs, targets and weights, without copying them."""
-    d, p = len(reading.inputs), len(reading.targets)
+    """Return columns (k, n) as rows, without copying them."""
+    q, p = len(reading.covariates), len(reading.targets)
+    d = len(reading.inputs) + q
     weights = None if reading.weights is None else columns[d + p]
-    return Rows(columns[:d].T, columns[d : d + p].T, weights, one_target=p == 1)
+    X, y = columns[:d].T, columns[d : d + p].T
+    return Rows(X, y, weights, one_target=p == 1, num_covariates=q)
 
 
 def read_piece(piece: Piece, reading: Reading) -> Iterator[Block]:
@@ -232,6 +234,7 @@ def open_source(
     inputs: Sequence[str] | None = None,
     *,
     weights: str | None = None,
+    covariates: Sequence[str] | None = None,
     skip_bad: bool = False,
     keep_missing: bool = False,
 ) -> RowSource:
@@ -249,6 +252,8 @@ def open_source(
         The columns of X; all others if those are at most three.
     weights : str, optional
         The column of weights.
+    covariates : sequence of str, optional
+        The columns with linear effects.
     skip_bad, keep_missing : bool
         See `Reading`.
     """
@@ -257,8 +262,9 @@ def open_source(
     files = find_files([str(path) for path in paths])
     labels = [label for _, label in files]
     first = _open_file(*files[0])
-    inputs = choose_inputs(first.label, first.names, targets, inputs, weights)
-    names = [*inputs, *targets, *([] if weights is None else [weights])]
+    covariates = tuple(covariates or ())
+    inputs = choose_inputs(first.label, first.names, targets, inputs, weights, covariates)
+    names = [*inputs, *covariates, *targets, *([] if weights is None else [weights])]
     pieces: list[Piece] = []
     num_rows, exact = 0.0, True
     # One after the other: headers of text hold some rows.
@@ -274,7 +280,7 @@ def open_source(
             if name not in inputs and kind == "time":
                 raise InputError(
                     f"Column {name!r} of {file.label} holds date-times, but only inputs may: "
-                    "targets and weights must be numbers."
+                    "targets, weights and covariates must be numbers."
                 )
             if kind != want:
                 words = {"number": "numbers", "time": "date-times"}
@@ -285,7 +291,9 @@ def open_source(
         pieces += file.pieces
         num_rows, exact = num_rows + file.num_rows, exact and file.exact
     unscaled = tuple(SINCE_1970 if first.kind(name) == "time" else None for name in inputs)
-    reading = Reading(tuple(inputs), tuple(targets), weights, unscaled, skip_bad, keep_missing)
+    reading = Reading(
+        tuple(inputs), tuple(targets), weights, unscaled, skip_bad, keep_missing, covariates
+    )
     description = labels[0]
     if len(labels) > 1:
         description = f"{len(labels)} files from {labels[0]} to {labels[-1]}"

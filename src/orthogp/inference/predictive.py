@@ -86,6 +86,15 @@ class PredictivePosterior(ABC):
         raise InputError('Integrals need the lattice: fit with features="lattice".')
 
 
+def refuse_covariates(mean: MeanPrior) -> None:
+    """Raise `InputError` if an integral would need covariates, unknown between the rows."""
+    if mean.num_covariates:
+        raise InputError(
+            "Integrals over boxes need the covariates at every point of a box, which only you "
+            "know: average predictions at points with their covariates (predict_blocks)."
+        )
+
+
 class JointDraws:
     """Posterior functions, drawn jointly at whatever points they are asked for.
 

@@ -79,7 +79,7 @@ class Sketch:
         own = _merged(rows, setup.repeats) if setup.terms else rows
         X = own.used
         extent = Domain.around(X).with_box(setup.domain)
-        mean, shift = mean_prior(setup.mean, extent, setup.terms), mean_target(own)
+        mean, shift = mean_prior(setup.mean, extent, setup.terms, rows), mean_target(own)
         if not setup.terms:
             lattice = setup.lattice(extent, len(X))
             return cls(_sums(lattice, rows, mean, shift, setup.num_threads), extent, mean, shift)
@@ -228,18 +228,49 @@ def mean_target(rows: Rows) -> NDArray[np.float64]:
     return mean
 
 
-def mean_prior(kind: str | None, extent: Domain, terms: Sequence[Term] = ()) -> MeanPrior:
-    """Return the prior of a mean function over the rows' extent."""
-    width = extent.width / 2
+def mean_prior(
+    kind: str | None, extent: Domain, terms: Sequence[Term] = (), rows: Rows | None = None
+) -> MeanPrior:
+    """Return the prior of a mean function over the rows' extent.
+
+    Parameters
+    ----------
+    rows : Rows, optional
+        Rows with covariates, which are standardised as they are in these.
+    """
+    origin, width = extent.centre, extent.width / 2
     for term in terms:
         # An infinite width is no slope: codes and hours have none.
         width[[c for c, p in zip(term.columns, term.periods, strict=True) if p]] = np.inf
+    q = 0 if rows is None else rows.num_covariates
+    if rows is not None and q:
+        centre, spread = standardisation(rows.covariates, rows.weights, centred=kind is not None)
+        linear = kind == "linear"
+        origin = np.concatenate([origin, centre]) if linear else centre
+        width = np.concatenate([width, spread]) if linear else spread
     return MeanPrior(
         offset_variance=0.0 if kind is None else OFFSET_SD**2,
-        slope_variance=SLOPE_SD**2 if kind == "linear" else 0.0,
-        origin=extent.centre,
+        slope_variance=SLOPE_SD**2 if kind == "linear" or q else 0.0,
+        origin=origin,
         width=width,
+        num_covariates=q,
     )
+
+
+def standardisation(
+    columns: NDArray, weights: NDArray[np.float64] | None, *, centred: bool
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return what is taken from columns and what they are divided by, one where they are constant.
+
+    The mean and the standard deviation; zero and the root mean square if not `centred`.
+    """
+    columns = columns.astype(np.float64, copy=False)
+    centre = np.zeros(columns.shape[1])
+    if centred:
+        centre = np.average(columns, axis=0, weights=weights)
+    spread = np.sqrt(np.average((columns - centre) ** 2, axis=0, weights=weights))
+    constant = spread <= ROUNDING * np.abs(columns).max(axis=0, initial=0.0)
+    return centre, np.where(constant, 1.0, spread)
 
 
 def _sums(
@@ -251,7 +282,7 @@ def _sums(
     repeats: bool = True,
 ) -> Statistics:
     """Return the sums of the rows on one lattice, or on those of several components."""
-    covariates = mean.covariates if mean.slope_variance else None
+    covariates = mean.covariates if mean.num_slopes else None
     own: dict[str, Any] = {"covariates": covariates, "num_threads": num_threads}
     if isinstance(where, FrequencyLattice):
         return FourierStatistics.from_data(where, *rows[:3], target_shift=shift, **own)
@@ -330,8 +361,8 @@ class KeptRows(Sketch):
     def keep(cls, rows: Rows, *, mean: str | None, domain: Domain | None) -> Self:
         """Return the rows, with the mean function's prior for them."""
         X, y, weights = _used(rows)
-        extent = Domain.around(X).with_box(domain)
-        prior = mean_prior(mean, extent)
+        extent = Domain.around(rows.used).with_box(domain)
+        prior = mean_prior(mean, extent, rows=rows)
         shift = mean_target(Rows(X, y, weights))
         return cls(RowTotals.of(y, weights, shift), extent, prior, shift, X, y, weights)
 
@@ -353,7 +384,7 @@ class KeptRows(Sketch):
         return replace(
             self,
             statistics=statistics,
-            extent=self.extent.with_box(Domain.around(X)),
+            extent=self.extent.with_box(Domain.around(self.mean.inputs(X))),
             X=X,
             y=y,
             weights=weights,
@@ -369,7 +400,8 @@ class KeptRows(Sketch):
     def rows(self) -> Rows:
         """The rows as they came."""
         plain = np.all(self.weights == 1)
-        return Rows(self.X, self.y, None if plain else self.weights)
+        weights = None if plain else self.weights
+        return Rows(self.X, self.y, weights, num_covariates=self.mean.num_covariates)
 
     def standardised_rows(self, units: Units) -> Rows:
         """Return the rows with standardised targets."""

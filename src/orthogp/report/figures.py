@@ -289,7 +289,7 @@ class Figures:
         """Return how often the mean along a single input turns."""
         box = covered_range(self.model)
         points = np.linspace(box.lower[0], box.upper[0], _POINTS)[:, None]
-        mean = self.model.posterior_.predict_mean(points)[:, target]
+        mean = self.model.posterior_.predict_mean(self.model._embedded(points))[:, target]
         return int(np.count_nonzero(np.diff(np.sign(np.diff(mean)))))
 
     def _predict(self, points: NDArray[np.float64], target: int) -> Any:

@@ -185,6 +185,9 @@ def _regressor_lines(model: GPRegressor) -> list[_Line]:
         lines.append(("units", f"of each target's own scale {_number(model.target_scale_)}"))
     mean = model._sketch.mean.kind
     lines.append(("mean", "none" if mean is None else f"{mean}, integrated out"))
+    if model.covariate_names_:
+        effects = model.effects_.lines()
+        lines += [("" if i else "effects", text) for i, text in enumerate(effects)]
     lines.append(("engine", _engine(model)))
     lines += [("", text) for text in _trials(model)]
     if model.features_ is not None:

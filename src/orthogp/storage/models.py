@@ -266,6 +266,7 @@ class KeptRegressor(KeptFit):
     engine: str
     trials: tuple[Trial, ...]
     seconds: dict[str, float]
+    covariate_names: tuple[str, ...] = ()
 
     def _derive(self, model: Any) -> None:
         num_dims = _check_columns(self.columns, self.domain, model)
@@ -277,6 +278,8 @@ class KeptRegressor(KeptFit):
             num_dims = embedding.size
         sketch, p = self.sketch, self.sketch.statistics.num_targets
         demand(len(sketch.extent.lower) == num_dims, f"must be of {num_dims} columns", "sketch")
+        named = len(self.covariate_names) == sketch.mean.num_covariates
+        demand(named, "must be one for each covariate of the sketch", "covariate_names")
         demand_shape(self.target_offset, (p,), "target_offset")
         demand_shape(self.target_scale, (p,), "target_scale")
         demand(self.target_scale > 0, "must be positive", "target_scale")
