@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from os import PathLike
-from typing import Any, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -41,6 +41,11 @@ from orthogp.report.summary import summarise
 from orthogp.rows import Rows
 from orthogp.statistics.nufft import available_threads
 from orthogp.validation import check_rows, check_settings, choose_model, warn_constant_columns
+
+if TYPE_CHECKING:
+    import xarray
+
+    from orthogp.maps.blocks import BlockMeans
 
 
 class PredictionBounds(NamedTuple):
@@ -434,6 +439,55 @@ class GPRegressor(RegressorMixin, GPEstimator):
             self._shaped(np.sqrt(lower + extra)[:, None] * scale),
             self._shaped(np.sqrt(upper + extra)[:, None] * scale),
         )
+
+    def predict_grid(
+        self,
+        resolution: float | Sequence[float] | None = None,
+        *,
+        coordinates: Mapping[str, ArrayLike] | None = None,
+        covariates: Any = None,
+        include_noise: bool = False,
+    ) -> xarray.Dataset:
+        """Return mean and standard deviation of f on a grid, as an `xarray.Dataset`.
+
+        Its dimensions are the inputs that the kernel acts on, by name, in dates where they are
+        date-times; its variables are `mean` and `sd`, with the units of y. `orthogp.write_map`
+        writes it to a NetCDF file or a GeoTIFF.
+
+        Parameters
+        ----------
+        resolution : float or sequence
+            The size of cells, or one for each input: the grid has all multiples within the extent
+            of the rows.
+        coordinates : mapping, optional
+            Instead, the values along each input by name.
+        covariates : xarray.Dataset or callable, optional
+            Maps of the covariates on the grid (their coordinates serve unless others are given), or
+            a function of the inputs (n, d).
+        include_noise : bool
+            For a new observation instead of the function itself.
+        """
+        check_is_fitted(self, "posterior_")
+        # Here, since grids need xarray.
+        from orthogp.maps.grids import predict_grid
+
+        return predict_grid(self, resolution, coordinates, covariates, include_noise=include_noise)
+
+    def predict_blocks(self, blocks: Any, *, covariates: Any = None) -> BlockMeans:
+        """Return means of f over regions, with their joint covariance: block kriging.
+
+        Parameters
+        ----------
+        blocks : polygons, or (lower, upper)
+            Polygons of two inputs, as a `geopandas.GeoDataFrame` or a sequence of shapely's; or
+            boxes by their corners, (n, d) each.
+        covariates : callable, optional
+            A function of inputs (n, d) that gives the covariates there, if the model has any.
+        """
+        check_is_fitted(self, "posterior_")
+        from orthogp.maps.blocks import predict_blocks
+
+        return predict_blocks(self, blocks, covariates)
 
     def sample_y(
         self,

@@ -247,9 +247,9 @@ def _from_rows(
     summing: Summing,
     checkpoint: str | None,
 ) -> GPRegressor:
-    from orthogp.files.source import open_source, standard_input_as_file
+    from orthogp.files.source import as_tables, open_source
 
-    with standard_input_as_file(given.data) as files:
+    with as_tables(given.data) as files:
         source = open_source(files, **given.columns())
         # Only now, since it takes seconds: what is wrong with the data is said before.
         from orthogp.errors import OrthogpError
@@ -381,13 +381,13 @@ def sketch(given: Given, wanted: LatticeOptions, summing: Summing, output: Outpu
     three inputs, any additive one. They hold sums, from which rows can be found out: treat them as
     you treat the rows.
     """
-    from orthogp.files.source import standard_input_as_file
+    from orthogp.files.source import as_tables
 
     summing.check(given.data)
     also = () if wanted.lattice_of is None else (str(wanted.lattice_of),)
     check_saved(output.out, (*given.data, *also), SKETCH, force=output.force)
     with output.console() as console:
-        with standard_input_as_file(given.data) as files:
+        with as_tables(given.data) as files:
             given = given._replace(data=tuple(files))
             found, about = _sum(console, given, wanted, summing, output.checkpoint)
         _save(console, output, found, about)

@@ -59,6 +59,13 @@ def _size(text: str) -> float:
     return size
 
 
+def _steps(text: str) -> list[float]:
+    steps = [float(part) for part in text.split(",")]
+    if not all(0 < step < inf for step in steps):
+        raise ValueError(text)
+    return steps
+
+
 def _interval(text: str) -> Interval:
     low, high = (edge.strip() for edge in text.split(":"))
     try:
@@ -79,6 +86,7 @@ NUMBERS = Parsed(
     lambda text: [int(part) for part in text.split(",")],
     "a list of whole numbers, with commas between",
 )
+STEPS = Parsed("steps", _steps, "the size of a grid's cells, such as 0.1 or 0.1,0.2")
 #: Bytes.
 SIZE = Parsed("size", _size, "a size such as 500MB or 2GB")
 #: An interval for each column.

@@ -34,6 +34,8 @@ _COVARIANCE_TOLERANCE = 1e-3
 class IterativePosterior(PredictivePosterior):
     """q(f) with as many modes as the lattice has, the posterior mean being `modes`."""
 
+    most_joint = MOST_JOINT
+
     def __init__(
         self,
         model: Model,

@@ -67,6 +67,13 @@ class TimeScale(NamedTuple):
         microseconds = since // timedelta(microseconds=1) - self.origin_microseconds
         return microseconds / self.unit_microseconds
 
+    def numbers(self, values: NDArray) -> NDArray[np.float64]:
+        """Return the numbers of date-times (datetime64), NaN for NaT; numbers stay as they are."""
+        if values.dtype.kind != "M":
+            return values.astype(np.float64)
+        microseconds = values.astype("datetime64[us]").astype(np.int64) - self.origin_microseconds
+        return np.where(np.isnat(values), np.nan, microseconds / self.unit_microseconds)
+
     def rescaled(self, values: NDArray[np.float64], source: TimeScale) -> NDArray[np.float64]:
         """Return numbers of another scale as numbers of this one."""
         start = source.origin_microseconds - self.origin_microseconds

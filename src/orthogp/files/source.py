@@ -33,12 +33,15 @@ from orthogp.files.columns import (
 )
 from orthogp.files.text import column_kind, read_header, text_blocks
 from orthogp.files.writing import PARQUET_ENDINGS, STANDARD
+from orthogp.maps.formats import is_map, map_table
 from orthogp.persistence import FilePath, temporary_folder
 from orthogp.rows import Domain, Rows
 
 _TEXT_ENDINGS = (".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz", ".txt.gz")
 _PARQUET_MARK = b"PAR1"
 _STANDARD_INPUT = "standard input"
+# What the name of a map's table ends in, behind the name of the map.
+_OF_MAP = ".map.parquet"
 # The ratio of the size of text to its size when compressed, roughly.
 _COMPRESSION = 4.0
 # The bytes at the beginning and at the end of a file that stand for its content.
@@ -349,23 +352,36 @@ def find_files(data: Sequence[str]) -> list[tuple[str, str]]:
                 raise InputError(f"No file matches {name}.")
             found.update((match, match) for match in matches)
         else:
-            found[name] = _STANDARD_INPUT if path.name == _STANDARD_INPUT else name
+            # Standard input, or the table of a map.
+            ours = path.name == _STANDARD_INPUT or path.name.endswith(_OF_MAP)
+            found[name] = path.name.removesuffix(_OF_MAP) if ours else name
     return list(found.items())
 
 
 @contextmanager
-def standard_input_as_file(data: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    """Copy standard input, if "-" is among the data, to a file for as long as it is read."""
-    if STANDARD not in data:
+def as_tables(data: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    """Yield the names of tables: standard input ("-") and maps become files while they are read."""
+    if STANDARD not in data and not any(map(is_map, data)):
         yield tuple(data)
         return
     with temporary_folder() as folder:
-        path = folder / _STANDARD_INPUT
-        with path.open("wb") as stream:
-            shutil.copyfileobj(sys.stdin.buffer, stream)
-        if path.stat().st_size == 0:
-            raise InputError("Standard input is empty.")
-        yield tuple(str(path) if name == STANDARD else name for name in data)
+        yield tuple(_as_table(name, folder) for name in data)
+
+
+def _as_table(name: str, folder: Path) -> str:
+    if is_map(name):
+        require_arrow(f"Reading {name}")
+        path = folder / f"{Path(name).name}{_OF_MAP}"
+        map_table(name).to_parquet(path)
+        return str(path)
+    if name != STANDARD:
+        return name
+    path = folder / _STANDARD_INPUT
+    with path.open("wb") as stream:
+        shutil.copyfileobj(sys.stdin.buffer, stream)
+    if path.stat().st_size == 0:
+        raise InputError("Standard input is empty.")
+    return str(path)
 
 
 def _is_table(file: Path, folder: Path) -> bool:

@@ -55,6 +55,8 @@ class PredictivePosterior(ABC):
 
     #: Whether f is a sum of components with lattices of their own.
     additive: ClassVar[bool] = False
+    #: The most points at which a joint covariance is formed.
+    most_joint: ClassVar[int] = _MOST_JOINT
 
     noise_variance: float
     #: k(0), and what of it the features leave out on average.

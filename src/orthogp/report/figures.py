@@ -437,7 +437,8 @@ def covered_range(model: Any) -> Domain:
         return model.domain_ if extent is None else extent
     if model._embedding is None:
         return model._sketch.extent
-    return Domain.around(model._embedding.degrees(model._sketch.X))
+    inputs = model._sketch.mean.inputs(model._sketch.X)
+    return Domain.around(model._embedding.degrees(inputs))
 
 
 def grid_points(lower: NDArray, upper: NDArray, counts: Sequence[int]) -> NDArray[np.float64]:

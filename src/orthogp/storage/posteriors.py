@@ -241,6 +241,7 @@ class KeptAdditive(KeptPosterior):
         features, sums = self.features, setting.sums()
         if sums.joint or features.columns != tuple(own.columns for own in sums.components):
             raise RefusedError("must be lattices on the columns of the sums", "features")
+        _check_mean(features.mean, setting, "features")
         kept = sum(block.size for block in sums.cross.values())
         few = features.num_features <= max(MOST_COMPUTED, np.sqrt(2 * kept))
         demand(few, "must not be more than the sums of pairs", "features")
@@ -261,7 +262,8 @@ class KeptAdditive(KeptPosterior):
         # The kernel's columns have been checked; those of the features are the same.
         same = len(columns) == len(terms) and columns == features.columns
         demand(same, "must be on the columns of the kernel's terms", "features")
-        _check_mean(features.mean, setting, "features")
+        slopes = features.num_slopes in (0, setting.num_dims)
+        demand(slopes, f"must have slopes for {setting.num_dims} columns, or none", "features")
         if self.shares is None:
             raise RefusedError("is missing", "shares")
         demand_shape(self.shares, (len(terms), setting.num_targets), "shares")
