@@ -231,7 +231,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):
             few = rows.part(np.sort(order[:START_ROWS]))._replace(weights=None)
             kernel = self._fit_passes(few, model, settings).fit.kernel
         rows = rows.on(model.columns)
-        box = Domain.around(rows.X).with_box(check_domain(self.domain, rows.X.shape[1]))
+        box = Domain.around(rows.X).with_box(check_domain(self, np.arange(rows.X.shape[1])))
         offset = self.mean is not None
         fit = fit_batches(
             rows, box, kernel, offset=offset, settings=settings, training=self.training

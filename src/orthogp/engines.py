@@ -471,7 +471,7 @@ def begin_sketch(
         more are to come.
     """
     seen, choice = model.see(rows), model.inner
-    domain = check_domain(estimator.domain, len(model.columns))
+    domain = check_domain(estimator, model.columns)
     domain = extent if domain is None else domain.with_box(extent)
     number = estimator.num_features
     setup = Setup(
@@ -490,7 +490,7 @@ def begin_sketch(
 
 
 def _keep(task: Task, model: Model, *, linear: bool = False) -> KeptRows:
-    domain = check_domain(task.estimator.domain, len(model.columns))
+    domain = check_domain(task.estimator, model.columns)
     if domain is not None and model.embedding is not None:
         raise InputError(
             "Kernels on the sphere predict anywhere on it: leave out `domain`, which they do not "

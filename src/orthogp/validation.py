@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils import check_array, check_consistent_length
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
+from orthogp.dates import dates_as_numbers, domain_as_numbers
 from orthogp.errors import FeatureError, FitWarning, InputError, KernelError, check_finite
 from orthogp.features import EXACT, Features, resolve_features, takes_any_columns
 from orthogp.inference import Domain
@@ -72,10 +73,12 @@ def check_settings(estimator: Any) -> None:
             raise InputError(f"{name} must be a positive number, got {value!r}.")
 
 
-def check_domain(domain: Any, num_dims: int) -> Domain | None:
-    """Return the box that the user asked to cover."""
+def check_domain(estimator: Any, columns: NDArray[np.int64]) -> Domain | None:
+    """Return the box that the user asked to cover, in the columns that the kernel sees."""
+    domain, num_dims = estimator.domain, len(columns)
     if domain is None:
         return None
+    domain = domain_as_numbers(estimator, domain, columns)
     try:
         lower, upper = (
             np.broadcast_to(np.asarray(edge, dtype=np.float64), (num_dims,)) for edge in domain
@@ -137,7 +140,7 @@ def _check_weights(estimator: Any, sample_weight: ArrayLike, X: NDArray) -> NDAr
 
 def check_inputs(estimator: Any, X: Any, *, reset: bool = False) -> NDArray:
     """Return validated inputs; on `reset` the estimator learns its columns from them."""
-    _refuse_date_times(X)
+    X = dates_as_numbers(estimator, X, reset=reset)
     X = numeric(validate_data, estimator, X, reset=reset)
     names = getattr(estimator, "feature_names_in_", None)
     check_finite(X, "X", None if names is None else [repr(str(name)) for name in names])
@@ -181,21 +184,6 @@ def warn_constant_columns(estimator: Any, X: NDArray, columns: NDArray[np.int64]
             FitWarning,
             stacklevel=4,
         )
-
-
-def _refuse_date_times(X: Any) -> None:
-    """Raise `InputError` if X has columns of dates, which would turn into arbitrary numbers."""
-    dtypes = getattr(X, "dtypes", None)
-    if dtypes is None:
-        named = [("X", getattr(X, "dtype", ""))]
-    else:
-        named = [(repr(str(name)), dtype) for name, dtype in zip(X.columns, dtypes)]
-    for name, dtype in named:
-        if str(dtype).lower().startswith(("datetime", "timedelta", "date", "duration")):
-            raise InputError(
-                f"{name} holds date-times: turn them into numbers of a unit that suits them, such "
-                "as days since the first one, or give the file to fit_files or `orthogp fit`."
-            )
 
 
 def numeric(validate: Callable[..., Any], *args: Any, **options: Any) -> Any:

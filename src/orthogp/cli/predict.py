@@ -172,11 +172,11 @@ def _columns(
     model: Any, inputs: list[str] | None, name: str
 ) -> tuple[list[str], list[TimeScale | None]]:
     """Return the names of the model's columns, and what its numbers mean where they are times."""
+    from orthogp.dates import time_scales
     from orthogp.errors import InputError
-    from orthogp.files.columns import TimeScale
 
     about = getattr(model, "about_", {})
-    times: list[Any] = [TimeScale.from_json(scale) for scale in about.get("times", [])]
+    times = list(time_scales(model))
     known = about.get("inputs", getattr(model, "feature_names_in_", None))
     names = inputs if inputs is not None else known
     number = model.n_features_in_
@@ -186,7 +186,7 @@ def _columns(
         )
     if len(names) != number:
         raise InputError(f"{name} has {number} input columns, got {len(names)} by --inputs.")
-    return [str(column) for column in names], times or [None] * number
+    return [str(column) for column in names], times
 
 
 def _result_names(model: Any) -> list[str]:
@@ -242,6 +242,8 @@ def _predictions(model: Any, X: NDArray[np.float64], noise: bool) -> NDArray[np.
     with warnings.catch_warnings():
         # Counted, and said once for all blocks.
         warnings.simplefilter("ignore", OutOfDomainWarning)
+        # Columns were found by their names.
+        warnings.filterwarnings("ignore", "X does not have valid feature names", UserWarning)
         if hasattr(model, "classes_"):
             return model.predict_proba(X).T
         d = model.n_features_in_

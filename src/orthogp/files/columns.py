@@ -27,6 +27,8 @@ _MICROSECONDS = {
     "hours": 3600 * 10**6,
     "days": 86400 * 10**6,
 }
+#: The units of time.
+UNITS = tuple(_MICROSECONDS)
 # The smallest number of units that the data span, for the unit to be short enough.
 _FEWEST_UNITS = 50
 

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from orthogp.covariates import check_covariates
+from orthogp.dates import time_scales
 from orthogp.errors import InputError
 from orthogp.files.columns import TimeScale
 from orthogp.maps.formats import as_dataset, require
@@ -110,9 +111,8 @@ def _grid(
     coordinates: Mapping[str, ArrayLike] | None,
 ) -> Grid:
     called = tuple(names.inputs[c] for c in model.columns_)
-    about = getattr(model, "about_", None) or {}
-    times = about.get("times") or [None] * model.n_features_in_
-    scales = tuple(TimeScale.from_json(times[int(c)]) for c in model.columns_)
+    times = time_scales(model)
+    scales = tuple(times[int(c)] for c in model.columns_)
     if (resolution is None) == (coordinates is None):
         raise InputError(
             "A grid needs a resolution, or the coordinates along each input: give one of the two."

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from orthogp.dates import time_scales
 from orthogp.features import resolve_features
-from orthogp.files.columns import TimeScale
 from orthogp.kernels import Categorical, Cyclic, Kernel, Product
 from orthogp.kernels.base import EARTH_RADIUS
 from orthogp.kernels.sphere import Sphere
@@ -102,9 +102,9 @@ def names_of(model: Any) -> Names:
     if len(targets) != count:
         targets = targets[:1] if count == 1 else [f"{targets[0]}{i}" for i in range(count)]
     units = {str(name): str(unit) for name, unit in (about.get("units") or {}).items() if unit}
-    for name, scale in zip(inputs, about.get("times") or (), strict=False):
-        if scale:
-            units.setdefault(str(name), f"{scale['unit']}{SINCE}{scale['origin']}")
+    for name, scale in zip(inputs, time_scales(model), strict=False):
+        if scale is not None:
+            units.setdefault(str(name), f"{scale.unit}{SINCE}{scale.origin}")
     return Names(tuple(map(str, inputs)), tuple(targets), units, str(about.get("source") or ""))
 
 
@@ -120,10 +120,10 @@ def column_names(model: Any) -> list[str]:
 
 def describe_domain(model: Any) -> str:
     """Return the box in which predictions hold as text, in dates where inputs are times."""
-    times = (getattr(model, "about_", None) or {}).get("times") or [None] * model.n_features_in_
+    times = time_scales(model)
     intervals = []
     for column, *edges in zip(model.columns_, *model.domain_, strict=True):
-        scale = TimeScale.from_json(times[int(column)])
+        scale = times[int(column)]
         if scale is None:
             ends = [f"{edge:.6g}" for edge in edges]
         else:
