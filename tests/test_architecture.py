@@ -233,6 +233,7 @@ def test_public_names_of_the_subpackages_are_these() -> None:
         "penalised_lengthscale",
         "penalised_variance",
         "resolve_kernel",
+        "seasonal",
     }
     assert public(features) == {
         "EXACT",
