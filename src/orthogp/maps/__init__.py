@@ -1,1 +1,0 @@
-"""Predictions on grids and over regions; maps in and out."""
