@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     )
     from orthogp.gaps.drift import DriftRegressor, RowGaps
     from orthogp.gaps.tuning import GapTuning, mirrored_gaps, tune_for_gaps
+    from orthogp.maps.formats import map_table, write_map
     from orthogp.precision import keep_compiled
     from orthogp.regressor import GPRegressor
     from orthogp.statistics import FourierStatistics, FrequencyLattice
@@ -55,8 +56,10 @@ __all__ = [
     "StochasticGPRegressor",
     "TrainingSettings",
     "keep_compiled",
+    "map_table",
     "mirrored_gaps",
     "tune_for_gaps",
+    "write_map",
 ]
 
 # Loaded when first asked for: `orthogp --help` should not wait for a compiler.
@@ -71,8 +74,10 @@ _HOMES = {
     "StochasticGPRegressor": "stochastic.minibatch",
     "TrainingSettings": "stochastic.training",
     "keep_compiled": "precision",
+    "map_table": "maps.formats",
     "mirrored_gaps": "gaps.tuning",
     "tune_for_gaps": "gaps.tuning",
+    "write_map": "maps.formats",
 }
 _PACKAGES = frozenset({"errors", "features", "inference", "kernels", "statistics", "stochastic"})
 

@@ -22,13 +22,11 @@ from orthogp.engines import (
     fit_exact,
     fit_neighbours,
     fit_points,
-    fit_separable,
     fit_sums,
     try_sums,
 )
 from orthogp.errors import PrecisionError
 from orthogp.features import Features
-from orthogp.inference.separable import GAUSSIAN
 from orthogp.kernels.terms import ADDITIVE_PREFIX, is_additive, split_terms
 from orthogp.learning.problem import Start
 from orthogp.neighbours.posterior import NeighbourPosterior
@@ -63,8 +61,6 @@ def fit_rows(task: Task) -> Outcome:
     """Return the model of all rows, by the engine that was asked for or by the best."""
     estimator = task.estimator
     features, solver = estimator.features, estimator.solver
-    if estimator.likelihood != GAUSSIAN:
-        return fit_separable(task, task.model())
     if isinstance(features, Features) or features not in ("auto", "lattice"):
         if features == "exact":
             return fit_exact(task, task.model(joint=True))
@@ -205,7 +201,7 @@ def held_out_rows(task: Task, scaling: Scaling | None, seed: int = 0) -> HeldOut
     single = rng.choice(there, size=number, replace=False)
     if scaling is None or len(scaling.columns) > MAX_DIMS:
         return HeldOut(single, np.full(number, 1 / number))
-    seen = np.asarray(task.rows.on(scaling.columns).X, dtype=np.float64)
+    seen = np.asarray(task.rows.on(scaling.columns).inputs, dtype=np.float64)
     scaled = seen[there] / scaling.lengths
     tree = KDTree(scaled)
     ends = scaled[rng.integers(len(there), size=(2, _PROBES))]

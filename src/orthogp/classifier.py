@@ -15,12 +15,16 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from orthogp.classification.fitting import START_ROWS, fit_batches, learn_labels
-from orthogp.classification.sites import LogisticSites, PolyaGammaSites
+from orthogp.classification.sites import (
+    LogisticSites,
+    PolyaGammaSites,
+    mean_log_odds,
+    mean_logistic,
+)
 from orthogp.engines import begin_sketch, settings_for
 from orthogp.errors import InputError, KernelError, OutOfDomainWarning, check_finite
 from orthogp.estimator import GPEstimator
 from orthogp.inference import Domain
-from orthogp.inference.logistic import mean_log_odds, mean_logistic
 from orthogp.inference.threads import one_thread
 from orthogp.kernels import Kernel
 from orthogp.learning.problem import Fit, FitSettings
@@ -227,7 +231,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):
             few = rows.part(np.sort(order[:START_ROWS]))._replace(weights=None)
             kernel = self._fit_passes(few, model, settings).fit.kernel
         rows = rows.on(model.columns)
-        box = Domain.around(rows.X).with_box(check_domain(self.domain, rows.X.shape[1]))
+        box = Domain.around(rows.X).with_box(check_domain(self, np.arange(rows.X.shape[1])))
         offset = self.mean is not None
         fit = fit_batches(
             rows, box, kernel, offset=offset, settings=settings, training=self.training

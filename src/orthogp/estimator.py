@@ -134,6 +134,7 @@ class GPEstimator(Storable, BaseEstimator, ABC):
         X: ArrayLike,
         y: ArrayLike,
         sample_weight: ArrayLike | None = None,
+        covariates: ArrayLike | None = None,
         *,
         max_rows: int = 10_000,
         seed: int = 0,
@@ -145,14 +146,16 @@ class GPEstimator(Storable, BaseEstimator, ABC):
 
         Parameters
         ----------
-        X, y, sample_weight
+        X, y, sample_weight, covariates
             The rows that the model was fitted to, or some of them.
         max_rows : int
             The largest number of rows to predict; more are sampled at random.
         seed : int
             Of that sample.
         """
-        self.diagnostics_ = diagnose(self, X, y, sample_weight, max_rows=max_rows, seed=seed)
+        self.diagnostics_ = diagnose(
+            self, X, y, sample_weight, covariates, max_rows=max_rows, seed=seed
+        )
         return self.diagnostics_
 
     def report(

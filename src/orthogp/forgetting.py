@@ -60,7 +60,7 @@ def check_forgotten(model: Any, before: Sketch, after: Sketch, rows: Rows) -> No
     """
     used = np.ones(len(rows.X), dtype=bool) if rows.weights is None else rows.weights > 0
     numbers = np.flatnonzero(used)
-    X = rows.X[numbers]
+    X = rows.inputs[numbers]
     room = _EDGE * before.extent.width
     outside = np.any((before.extent.lower - room > X) | (before.extent.upper + room < X), axis=1)
     if outside.any():
@@ -71,8 +71,7 @@ def check_forgotten(model: Any, before: Sketch, after: Sketch, rows: Rows) -> No
         _check_totals(old, new)
         columns = list(lattice.columns)
         _check_places(old, new, rows.X[places][:, columns], places, model.n_jobs)
-    if before.family is None:
-        _check_residuals(model, before, rows, places)
+    _check_residuals(model, before, rows, places)
 
 
 def _refuse(why: str) -> NoReturn:

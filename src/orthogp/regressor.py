@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from os import PathLike
-from typing import Any, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import ndtri
 from sklearn.base import RegressorMixin
+from sklearn.metrics import r2_score
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from orthogp.choosing import fit_rows
+from orthogp.covariates import (
+    Effects,
+    average_covariates,
+    check_covariates,
+    effects_of,
+    with_covariates,
+)
 from orthogp.engines import Outcome, Task, fit_sketch
 from orthogp.errors import FitWarning, InputError, OutOfDomainWarning
 from orthogp.estimator import GPEstimator
@@ -25,24 +32,20 @@ from orthogp.files.source import open_source
 from orthogp.forgetting import check_forgotten
 from orthogp.inference import Domain, Functions, Gaussian
 from orthogp.inference.bounds import TOLERANCE
-from orthogp.inference.separable import GAUSSIAN
 from orthogp.kernels import Kernel, Noise
 from orthogp.kernels.sphere import Embedding
 from orthogp.learning.problem import MAX_FEATURES, Start
 from orthogp.learning.sketches import KeptRows, Sketch
 from orthogp.report.components import AdditiveParts, parts_of
 from orthogp.report.summary import summarise
+from orthogp.rows import Rows
 from orthogp.statistics.nufft import available_threads
-from orthogp.validation import (
-    check_no_sizes,
-    check_probabilities,
-    check_rows,
-    check_settings,
-    check_takes_size,
-    choose_model,
-    warn_constant_columns,
-    with_sizes,
-)
+from orthogp.validation import check_rows, check_settings, choose_model, warn_constant_columns
+
+if TYPE_CHECKING:
+    import xarray
+
+    from orthogp.maps.blocks import BlockMeans
 
 
 class PredictionBounds(NamedTuple):
@@ -116,11 +119,6 @@ class GPRegressor(RegressorMixin, GPEstimator):
         Threads, at most one for each core at hand; all unless given, and −1 is all too.
     random_state : int, optional
         The default seed of `sample_y`; fitting is deterministic.
-    likelihood : {"gaussian", "poisson", "binomial", "negative-binomial", "gamma"}
-        How targets come about, given f: f and Gaussian noise, counts or amounts of mean e^f, or
-        successes with the probability 1/(1 + e^{−f}); see docs/likelihoods.md. All but the first
-        take one kernel on up to three columns, and learn from the same sums of the rows: the
-        posterior of f is the Gaussian that is closest by the evidence lower bound.
 
     Attributes
     ----------
@@ -150,16 +148,12 @@ class GPRegressor(RegressorMixin, GPEstimator):
         Where predictions are the posterior's.
     status_ : str
         How the fit ended and what to do about it.
-    likelihood_ : Separable or None
-        The likelihood with its learned dispersion, `None` if the noise is Gaussian; kernel, offset
-        and posterior are then those of f, and `noise_variance_` is one without a meaning.
-    dispersion_ : float or None
-        r of the negative binomial, and the shape of the gamma likelihood.
-    passes_ : int
-        How often all rows were read.
+    covariate_names_ : tuple of str
+        The covariates' names, and `effects_` their effects with standard errors.
     """
 
     kernel_: Kernel
+    covariate_names_: tuple[str, ...] = ()
 
     def __init__(
         self,
@@ -180,7 +174,6 @@ class GPRegressor(RegressorMixin, GPEstimator):
         max_memory: float | None = None,
         n_jobs: int | None = None,
         random_state: int | None = None,
-        likelihood: str = GAUSSIAN,
     ) -> None:
         self.kernel = kernel
         self.features = features
@@ -198,7 +191,6 @@ class GPRegressor(RegressorMixin, GPEstimator):
         self.max_memory = max_memory
         self.n_jobs = n_jobs
         self.random_state = random_state
-        self.likelihood = likelihood
 
     # ------------------------------------------------------------------ fitting
 
@@ -207,10 +199,7 @@ class GPRegressor(RegressorMixin, GPEstimator):
         X: ArrayLike,
         y: ArrayLike,
         sample_weight: ArrayLike | None = None,
-        *,
-        exposure: ArrayLike | None = None,
-        offset: ArrayLike | None = None,
-        trials: ArrayLike | None = None,
+        covariates: ArrayLike | None = None,
     ) -> Self:
         """Fit to rows X (n, d) with targets y, (n,) or (n, p).
 
@@ -218,22 +207,18 @@ class GPRegressor(RegressorMixin, GPEstimator):
         ----------
         sample_weight : (n,), optional
             Weights ≥ 0; see the `weights` parameter.
-        exposure : (n,), optional
-            How much each row stands for, such as hours or areas: counts and amounts have the mean
-            exposure · e^f.
-        offset : (n,), optional
-            The logarithm of an exposure.
-        trials : (n,), optional
-            Of which y are the successes; one each unless given.
+        covariates : (n,) or (n, q), optional
+            Columns z with linear effects, y = f(x) + Σ_j β_j z_j + noise, which are integrated out;
+            predictions need them too. See `effects_`.
         """
         began = time.monotonic()
         check_settings(self)
-        y = with_sizes(self.likelihood, y, exposure=exposure, offset=offset, trials=trials)
         rows = check_rows(self, X, y, sample_weight, reset=True)
+        rows = with_covariates(self, rows, covariates, reset=True)
         outcome = fit_rows(Task(self, rows, began))
         warn_constant_columns(self, rows.used, outcome.model.columns)
         self._adopt(outcome, None, began)
-        self._one_target = rows.one_target or self.likelihood_ is not None
+        self._one_target = rows.one_target
         return self
 
     def fit_files(
@@ -243,7 +228,7 @@ class GPRegressor(RegressorMixin, GPEstimator):
         inputs: Sequence[str] | None = None,
         *,
         weights: str | None = None,
-        size: str | None = None,
+        covariates: Sequence[str] | None = None,
         skip_bad: bool = False,
         memory: float = MEMORY,
         scheduler: Any = None,
@@ -264,8 +249,8 @@ class GPRegressor(RegressorMixin, GPEstimator):
             The columns of X; all others if those are at most three.
         weights : str, optional
             The column of weights.
-        size : str, optional
-            The column of exposures, or of trials.
+        covariates : sequence of str, optional
+            The columns with linear effects; see `fit`.
         skip_bad : bool
             Whether rows that cannot be read are left out instead of refused.
         memory : float
@@ -273,10 +258,9 @@ class GPRegressor(RegressorMixin, GPEstimator):
         scheduler : str or distributed.Client, optional
             A dask scheduler, whose workers sum the rows: they must see the files.
         """
-        if size is not None:
-            check_takes_size(self.likelihood, "size")
-            target = [target, size] if isinstance(target, str) else [*target, size]
-        source = open_source(data, target, inputs, weights=weights, skip_bad=skip_bad)
+        source = open_source(
+            data, target, inputs, weights=weights, covariates=covariates, skip_bad=skip_bad
+        )
         fit_files(self, source, memory, scheduler)
         return self
 
@@ -293,23 +277,23 @@ class GPRegressor(RegressorMixin, GPEstimator):
         X: ArrayLike,
         y: ArrayLike,
         sample_weight: ArrayLike | None = None,
-        **sizes: ArrayLike | None,
+        covariates: ArrayLike | None = None,
     ) -> Self:
         """Add rows and learn again, from the present hyperparameters; the old rows are not needed.
 
-        If anything fails the model stays as it was. `sizes` are exposure, offset or trials as in
-        `fit`.
+        If anything fails the model stays as it was.
         """
         if not hasattr(self, "posterior_"):
-            return self.fit(X, y, sample_weight, **sizes)
-        return self._update(X, with_sizes(self.likelihood, y, **sizes), sample_weight, sign=1)
+            return self.fit(X, y, sample_weight, covariates)
+        rows = check_rows(self, X, y, sample_weight, reset=False)
+        return self._update(with_covariates(self, rows, covariates, reset=False), sign=1)
 
     def forget(
         self,
         X: ArrayLike,
         y: ArrayLike,
         sample_weight: ArrayLike | None = None,
-        **sizes: ArrayLike | None,
+        covariates: ArrayLike | None = None,
     ) -> Self:
         """Take out rows that were fitted before, and learn again; the inverse of `partial_fit`.
 
@@ -317,33 +301,24 @@ class GPRegressor(RegressorMixin, GPEstimator):
         it was: rows elsewhere, with other targets or weights, or more than there are.
         """
         check_is_fitted(self, "posterior_")
-        return self._update(X, with_sizes(self.likelihood, y, **sizes), sample_weight, sign=-1)
+        rows = check_rows(self, X, y, sample_weight, reset=False)
+        return self._update(with_covariates(self, rows, covariates, reset=False), sign=-1)
 
-    def _update(
-        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None, *, sign: int
-    ) -> Self:
+    def _update(self, rows: Rows, *, sign: int) -> Self:
         began = time.monotonic()
         check_settings(self)
-        rows = check_rows(self, X, y, sample_weight, reset=False)
-        if self.likelihood != self._sketch.likelihood:
-            raise InputError(
-                f"The rows were summed for the {self._sketch.likelihood} likelihood, not for "
-                f"{self.likelihood!r}: fit again."
-            )
-        family = self._sketch.family
-        if family is None and rows.y.shape[1] != len(self.target_scale_):
+        if rows.y.shape[1] != len(self.target_scale_):
             raise InputError(
                 f"y must have {len(self.target_scale_)} columns as before, got {rows.y.shape[1]}."
             )
         kept = isinstance(self._sketch, KeptRows)
-        model = choose_model(self.kernel, self.features, rows.X.shape[1], joint=kept)
+        model = choose_model(self.kernel, self.features, rows.num_inputs, joint=kept)
         if not np.array_equal(model.columns, self.columns_):
             raise InputError("The kernel acts on other columns than before: fit again.")
         seen = model.see(rows)
         sketch = self._sketch.updated(seen, sign, available_threads(self.n_jobs))
         if sign < 0 and not kept:
-            summed = seen if family is None else family.summands(seen)[0]
-            check_forgotten(self, self._sketch, sketch, summed)
+            check_forgotten(self, self._sketch, sketch, seen)
         self._adopt(fit_sketch(self, sketch, model, self._last, began), self._last, began)
         return self
 
@@ -365,16 +340,7 @@ class GPRegressor(RegressorMixin, GPEstimator):
         for stale in ("diagnostics_", *(("about_",) if previous is None else ())):
             vars(self).pop(stale, None)
         self._sketch = sketch
-        self._last = Start(
-            fit.kernel,
-            fit.noise_variance,
-            rows=sketch.statistics.count,
-            likelihood=fit.likelihood,
-        )
-        self.likelihood_, self.passes_ = fit.likelihood, fit.passes
-        self.dispersion_ = None
-        if fit.likelihood is not None and fit.likelihood.dispersed:
-            self.dispersion_ = fit.likelihood.dispersion
+        self._last = Start(fit.kernel, fit.noise_variance, rows=sketch.statistics.count)
         self.statistics_, self.target_shift_ = sketch.statistics, sketch.shift
         self.target_offset_, self.target_scale_ = units.offset, units.scale
         self.posterior_, self.domain_ = outcome.posterior, covered
@@ -405,13 +371,9 @@ class GPRegressor(RegressorMixin, GPEstimator):
         return_cov: bool = False,
         include_noise: bool = False,
         return_bounds: bool = False,
-        *,
-        exposure: ArrayLike | None = None,
-        trials: ArrayLike | None = None,
+        covariates: ArrayLike | None = None,
     ) -> Any:
         """Return the mean of f at the rows of X, and standard deviations or covariances if asked.
-
-        For noise that is not Gaussian, mean and standard deviation of y.
 
         Parameters
         ----------
@@ -423,28 +385,19 @@ class GPRegressor(RegressorMixin, GPEstimator):
         return_bounds : bool
             Return also, last, what the exact process can differ by: `PredictionBounds`. The exact
             engine and the dense lattice have them.
-        exposure, trials : (n,) or float, optional
-            Of new observations, as in `fit`; one unless given.
+        covariates : (n,) or (n, q), optional
+            Their values at the rows of X, if the model was fitted with covariates; the mean is then
+            that of f + Σ_j β_j z_j.
         """
         if return_std and return_cov:
             raise InputError("Ask for return_std or return_cov, not for both.")
         check_is_fitted(self, "posterior_")
-        if self.likelihood_ is not None:
-            if return_cov or return_bounds:
-                raise InputError(
-                    f"The {self.likelihood} likelihood has no covariances or bounds of y: use "
-                    "predict_latent, or draws (sample_y)."
-                )
-            sizes = self._sizes(X, exposure, trials)
-            mean, variance = self.likelihood_.moments(*self._latent(self._inputs(X)), sizes)
-            return (mean, np.sqrt(variance)) if return_std else mean
-        check_no_sizes(self.likelihood, exposure=exposure, trials=trials)
-        X = self._inputs(X)
-        scale = self.target_scale_
         if return_bounds:
-            bounds = self._bounds(X, include_noise)
-            others = self.predict(X, return_std, return_cov, include_noise)
+            bounds = self._bounds(self._points(X, covariates), include_noise)
+            others = self.predict(X, return_std, return_cov, include_noise, covariates=covariates)
             return (*others, bounds) if isinstance(others, tuple) else (others, bounds)
+        X = self._points(X, covariates)
+        scale = self.target_scale_
         if not (return_std or return_cov):
             return self._shaped(self.posterior_.predict_mean(X) * scale + self.target_offset_)
         prediction = self.posterior_.predict(X)
@@ -458,49 +411,6 @@ class GPRegressor(RegressorMixin, GPEstimator):
             warnings.simplefilter("ignore", OutOfDomainWarning)
             covariance = self.posterior_.covariance(X) + noise * np.eye(len(X))
         return mean, self._shaped(covariance[:, :, None] * scale**2)
-
-    def predict_latent(self, X: ArrayLike, return_std: bool = False) -> Any:
-        """Return the mean of f at the rows of X, and its standard deviation if asked."""
-        check_is_fitted(self, "posterior_")
-        if self.likelihood_ is None:
-            return self.predict(X, return_std)
-        mean, variance = self._latent(self._inputs(X))
-        return (mean, np.sqrt(variance)) if return_std else mean
-
-    def predict_quantiles(
-        self,
-        X: ArrayLike,
-        quantiles: Sequence[float] = (0.05, 0.5, 0.95),
-        *,
-        exposure: ArrayLike | None = None,
-        trials: ArrayLike | None = None,
-    ) -> NDArray[np.float64]:
-        """Return quantiles of new observations y at the rows of X, (n, q) or (n, p, q).
-
-        P(y ≤ result) is at least the probability asked for, f being averaged over its posterior.
-        """
-        probabilities = check_probabilities(quantiles)
-        check_is_fitted(self, "posterior_")
-        if self.likelihood_ is None:
-            check_no_sizes(self.likelihood, exposure=exposure, trials=trials)
-            mean, std = self.predict(X, return_std=True, include_noise=True)
-            return mean[..., None] + std[..., None] * ndtri(probabilities)
-        sizes, latent = self._sizes(X, exposure, trials), self._latent(self._inputs(X))
-        found = [self.likelihood_.quantile(p, *latent, sizes) for p in probabilities]
-        return np.stack(found, axis=-1)
-
-    def _latent(self, X: NDArray) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return mean and variance of f at rows as the posterior sees them, (n,) each."""
-        mean, variance = self.posterior_.predict(X)
-        return mean[:, 0] + self.target_offset_[0], variance
-
-    def _sizes(
-        self, X: ArrayLike, exposure: ArrayLike | None, trials: ArrayLike | None
-    ) -> NDArray[np.float64]:
-        """Return exposures or trials of new observations, (n,)."""
-        targets = np.zeros(len(np.asarray(X)))
-        sized = with_sizes(self.likelihood, targets, exposure=exposure, trials=trials)
-        return np.ones(len(targets)) if np.ndim(sized) == 1 else np.asarray(sized)[:, 1]
 
     def _bounds(self, X: NDArray, include_noise: bool) -> PredictionBounds:
         """Return the bounds on the exact process at rows as the posterior sees them."""
@@ -530,31 +440,85 @@ class GPRegressor(RegressorMixin, GPEstimator):
             self._shaped(np.sqrt(upper + extra)[:, None] * scale),
         )
 
+    def predict_grid(
+        self,
+        resolution: float | Sequence[float] | None = None,
+        *,
+        coordinates: Mapping[str, ArrayLike] | None = None,
+        covariates: Any = None,
+        include_noise: bool = False,
+    ) -> xarray.Dataset:
+        """Return mean and standard deviation of f on a grid, as an `xarray.Dataset`.
+
+        Its dimensions are the inputs that the kernel acts on, by name, in dates where they are
+        date-times; its variables are `mean` and `sd`, with the units of y. `orthogp.write_map`
+        writes it to a NetCDF file or a GeoTIFF.
+
+        Parameters
+        ----------
+        resolution : float or sequence
+            The size of cells, or one for each input: the grid has all multiples within the extent
+            of the rows.
+        coordinates : mapping, optional
+            Instead, the values along each input by name.
+        covariates : xarray.Dataset or callable, optional
+            Maps of the covariates on the grid (their coordinates serve unless others are given), or
+            a function of the inputs (n, d).
+        include_noise : bool
+            For a new observation instead of the function itself.
+        """
+        check_is_fitted(self, "posterior_")
+        # Here, since grids need xarray.
+        from orthogp.maps.grids import predict_grid
+
+        return predict_grid(self, resolution, coordinates, covariates, include_noise=include_noise)
+
+    def predict_blocks(self, blocks: Any, *, covariates: Any = None) -> BlockMeans:
+        """Return means of f over regions, with their joint covariance: block kriging.
+
+        Parameters
+        ----------
+        blocks : polygons, or (lower, upper)
+            Polygons of two inputs, as a `geopandas.GeoDataFrame` or a sequence of shapely's; or
+            boxes by their corners, (n, d) each.
+        covariates : callable, optional
+            A function of inputs (n, d) that gives the covariates there, if the model has any.
+        """
+        check_is_fitted(self, "posterior_")
+        from orthogp.maps.blocks import predict_blocks
+
+        return predict_blocks(self, blocks, covariates)
+
     def sample_y(
-        self, X: ArrayLike, n_samples: int = 1, random_state: int | None = None
+        self,
+        X: ArrayLike,
+        n_samples: int = 1,
+        random_state: int | None = None,
+        covariates: ArrayLike | None = None,
     ) -> NDArray[np.float64]:
         """Return posterior draws of f at the rows of X, (n, n_samples) or (n, p, n_samples).
 
-        For noise that is not Gaussian, of the mean of y of size one.
+        `covariates` are as in `predict`: their effects are drawn with f.
         """
         check_is_fitted(self, "posterior_")
-        X = self._inputs(X)
+        X = self._points(X, covariates)
         seed = self.random_state if random_state is None else random_state
         values = self._draw_functions(n_samples, seed)(X)
         values = np.moveaxis(values, 1, -1) * self.target_scale_[:, None]
         values = values + self.target_offset_[:, None]
-        if self.likelihood_ is not None:
-            values = self.likelihood_.inverse_link(values)
         return values[:, 0] if self._one_target else values
 
     def draw_functions(self, n_samples: int = 1, random_state: int | None = None) -> Functions:
         """Return posterior functions, in standardised units, to be evaluated anywhere.
 
-        They take the columns that the kernel sees.
+        They take the columns that the kernel sees, and behind them the covariates, if any.
         """
         check_is_fitted(self, "posterior_")
         drawn = self._draw_functions(n_samples, random_state)
-        return drawn if self._embedding is None else lambda X: drawn(self._embedded(X))
+        if self._embedding is None:
+            return drawn
+        d = len(self.columns_)
+        return lambda X: drawn(self._embedded(X[:, :d], X[:, d:]))
 
     def _draw_functions(self, n_samples: int, random_state: int | None) -> Functions:
         state = check_random_state(random_state)
@@ -593,9 +557,33 @@ class GPRegressor(RegressorMixin, GPEstimator):
         deviation = np.sqrt(prediction.variance)[:, None] * self.target_scale_
         return self._shaped(prediction.mean * self.target_scale_), self._shaped(deviation)
 
+    @property
+    def effects_(self) -> Effects:
+        """The effects of the covariates with their standard errors, in the units given."""
+        check_is_fitted(self, "posterior_")
+        if not self.covariate_names_:
+            raise AttributeError("The model was fitted without covariates, and has no effects.")
+        return effects_of(self)
+
+    def score(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        covariates: ArrayLike | None = None,
+    ) -> float:
+        """Return the coefficient of determination R² of the predicted means."""
+        mean = self.predict(X, covariates=covariates)
+        return float(r2_score(y, mean, sample_weight=sample_weight))
+
     def _inputs(self, X: ArrayLike) -> NDArray:
-        """Return rows as the posterior sees them."""
+        """Return rows as the posterior sees them, with average covariates."""
         return self._embedded(super()._inputs(X))
+
+    def _points(self, X: ArrayLike, covariates: ArrayLike | None) -> NDArray:
+        """Return rows as the posterior sees them, with covariates of their own."""
+        X = super()._inputs(X)
+        return self._embedded(X, check_covariates(self, covariates, len(X)))
 
     @property
     def _embedding(self) -> Embedding | None:
@@ -603,10 +591,18 @@ class GPRegressor(RegressorMixin, GPEstimator):
         renamed = {int(column): i for i, column in enumerate(self.columns_)}
         return Embedding.of(self.kernel_.with_columns(renamed), len(self.columns_))
 
-    def _embedded(self, X: NDArray) -> NDArray:
-        """Return rows of the kernel's columns as the posterior sees them: spheres in space."""
+    def _embedded(self, X: NDArray, covariates: NDArray | None = None) -> NDArray:
+        """Return rows of the kernel's columns as the posterior sees them.
+
+        Spheres in space, and behind them the covariates: average ones unless given.
+        """
         embedding = self._embedding
-        return X if embedding is None else embedding.rows(X)
+        X = X if embedding is None else embedding.rows(X)
+        if not self.covariate_names_:
+            return X
+        if covariates is None:
+            covariates = np.repeat(average_covariates(self)[None], len(X), axis=0)
+        return np.concatenate([X, covariates], axis=1)
 
     def _refuse_on_sphere(self, what: str) -> None:
         if self._embedding is not None:

@@ -44,6 +44,8 @@ class Domain(NamedTuple):
 
     def outside(self, X: NDArray) -> NDArray[np.bool_] | None:
         """Return which rows lie outside, or `None` if none does."""
+        # Covariates, which stand behind the inputs, have no box.
+        X = X[:, : len(self.lower)]
         if len(X) == 0 or (
             np.all(X.min(axis=0) >= self.lower) and np.all(X.max(axis=0) <= self.upper)
         ):
@@ -52,16 +54,43 @@ class Domain(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """Validated rows: X (n, d), y (n, p), weights (n,) or None, and whether y was a vector."""
+    """Validated rows: X (n, d + q), y (n, p), weights (n,) or None, and whether y was a vector.
+
+    X has the d inputs that kernels act on and, behind them, q covariates of the mean function.
+    """
 
     X: NDArray
     y: NDArray
     weights: NDArray[np.float64] | None = None
     one_target: bool = True
+    num_covariates: int = 0
+
+    @property
+    def num_inputs(self) -> int:
+        """The number d of columns that kernels may act on."""
+        return self.X.shape[1] - self.num_covariates
+
+    @property
+    def inputs(self) -> NDArray:
+        """The columns that kernels may act on, (n, d)."""
+        return self.X[:, : self.num_inputs] if self.num_covariates else self.X
+
+    @property
+    def covariates(self) -> NDArray:
+        """The columns of the mean function alone, (n, q)."""
+        return self.X[:, self.num_inputs :]
 
     def on(self, columns: NDArray[np.int64]) -> Self:
-        """Return the rows with some of the input columns only."""
-        return self if len(columns) == self.X.shape[1] else self._replace(X=self.X[:, columns])
+        """Return the rows with some of the input columns only, and all covariates."""
+        if len(columns) == self.num_inputs:
+            return self
+        return self.with_inputs(self.X[:, columns])
+
+    def with_inputs(self, inputs: NDArray) -> Self:
+        """Return the rows with other inputs, before the same covariates."""
+        if not self.num_covariates:
+            return self._replace(X=inputs)
+        return self._replace(X=np.concatenate([inputs, self.covariates], axis=1))
 
     def part(self, chosen: NDArray) -> Self:
         """Return some of the rows, by their numbers or by whether each is chosen."""
@@ -95,7 +124,7 @@ class Rows(NamedTuple):
     @property
     def used(self) -> NDArray:
         """The inputs of rows with positive weight."""
-        return self.X if self.weights is None else self.X[self.weights > 0]
+        return self.inputs if self.weights is None else self.inputs[self.weights > 0]
 
 
 class Units(NamedTuple):

@@ -12,12 +12,12 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils import check_array, check_consistent_length
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
+from orthogp.dates import dates_as_numbers, domain_as_numbers
 from orthogp.errors import FeatureError, FitWarning, InputError, KernelError, check_finite
 from orthogp.features import EXACT, Features, resolve_features, takes_any_columns
 from orthogp.inference import Domain
 from orthogp.inference.beliefs import Beliefs
 from orthogp.inference.bounds import TOLERANCE
-from orthogp.inference.separable import GAUSSIAN, LIKELIHOODS, resolve_likelihood
 from orthogp.kernels import Kernel, Noise
 from orthogp.kernels.sphere import Embedding, is_on_sphere, latitudes
 from orthogp.kernels.terms import (
@@ -56,10 +56,6 @@ def check_settings(estimator: Any) -> None:
         value = getattr(estimator, name)
         if not (value is None or isinstance(value, str)) or value not in allowed:
             raise InputError(f"{name} must be one of {allowed}, got {value!r}.")
-    likelihood = getattr(estimator, "likelihood", GAUSSIAN)
-    if not isinstance(likelihood, str):
-        raise InputError(f"likelihood must be one of {', '.join(LIKELIHOODS)}, got {likelihood!r}.")
-    resolve_likelihood(likelihood)
     resolve_features(estimator.features, "auto", 1)
     number = estimator.num_features
     if number != "auto" and not (isinstance(number, Integral) and int(number) >= 1):
@@ -77,75 +73,12 @@ def check_settings(estimator: Any) -> None:
             raise InputError(f"{name} must be a positive number, got {value!r}.")
 
 
-def with_sizes(
-    likelihood: str,
-    y: Any,
-    *,
-    exposure: ArrayLike | None = None,
-    offset: ArrayLike | None = None,
-    trials: ArrayLike | None = None,
-) -> Any:
-    """Return targets, and beside them what each row stands for if it is given, (n,) or (n, 2)."""
-    given = {"exposure": exposure, "offset": offset, "trials": trials}
-    named = [name for name, value in given.items() if value is not None]
-    if not named:
-        return y
-    for name in named:
-        check_takes_size(likelihood, name)
-    targets = np.asarray(y, dtype=np.float64)
-    if targets.ndim != 1:
-        raise InputError(
-            f"With {named[0]}, y must be a vector, got shape {targets.shape}: its second column is "
-            f"the {named[0]} already."
-        )
-    sizes = np.ones(len(targets))
-    for name in named:
-        values = np.asarray(given[name], dtype=np.float64)
-        if values.ndim and values.shape != targets.shape:
-            raise InputError(
-                f"{name} must have one value per row ({len(targets)}), got shape {values.shape}."
-            )
-        check_finite(np.atleast_1d(values), name)
-        sizes = sizes * (np.exp(values) if name == "offset" else values)
-    if not np.all(sizes > 0):
-        raise InputError(
-            f"{named[0].capitalize()} must be positive, but {np.count_nonzero(~(sizes > 0))} of "
-            f"{len(sizes)} values are not: leave those rows out."
-        )
-    return np.column_stack([targets, sizes])
-
-
-def check_takes_size(likelihood: str, name: str) -> None:
-    """Raise `InputError` unless rows of a likelihood can stand for so much."""
-    family = resolve_likelihood(likelihood)
-    takes = None if family is None else family.size_is
-    if takes is None or (name != "size" and takes != {"offset": "exposure"}.get(name, name)):
-        instead = "nothing of the kind" if takes is None else takes
-        raise InputError(
-            f"The {likelihood} likelihood takes {instead}, not {name}: leave it out, or choose "
-            "another likelihood."
-        )
-
-
-def check_no_sizes(likelihood: str, **given: ArrayLike | None) -> None:
-    """Raise `InputError` if exposure or trials are given to a likelihood that has none."""
-    for name, value in given.items():
-        if value is not None:
-            check_takes_size(likelihood, name)
-
-
-def check_probabilities(quantiles: Any) -> NDArray[np.float64]:
-    """Return probabilities strictly between zero and one, (q,)."""
-    values = np.atleast_1d(np.asarray(quantiles, dtype=np.float64))
-    if values.ndim != 1 or not np.all((values > 0) & (values < 1)):
-        raise InputError(f"quantiles must lie between 0 and 1, got {quantiles!r}.")
-    return values
-
-
-def check_domain(domain: Any, num_dims: int) -> Domain | None:
-    """Return the box that the user asked to cover."""
+def check_domain(estimator: Any, columns: NDArray[np.int64]) -> Domain | None:
+    """Return the box that the user asked to cover, in the columns that the kernel sees."""
+    domain, num_dims = estimator.domain, len(columns)
     if domain is None:
         return None
+    domain = domain_as_numbers(estimator, domain, columns)
     try:
         lower, upper = (
             np.broadcast_to(np.asarray(edge, dtype=np.float64), (num_dims,)) for edge in domain
@@ -169,7 +102,7 @@ def check_rows(
         raise InputError("This estimator requires y to be passed, but the target y is None.")
     X = check_inputs(estimator, X, reset=reset)
     # Not together with X: scikit-learn would not say how many of the targets are bad.
-    y = _numeric(check_array, y, ensure_2d=False, input_name="y")
+    y = numeric(check_array, y, ensure_2d=False, input_name="y")
     check_consistent_length(X, y)
     check_finite(y, "y")
     if len(y) and (largest := float(np.abs(y).max())) > _LARGEST_TARGET:
@@ -207,8 +140,8 @@ def _check_weights(estimator: Any, sample_weight: ArrayLike, X: NDArray) -> NDAr
 
 def check_inputs(estimator: Any, X: Any, *, reset: bool = False) -> NDArray:
     """Return validated inputs; on `reset` the estimator learns its columns from them."""
-    _refuse_date_times(X)
-    X = _numeric(validate_data, estimator, X, reset=reset)
+    X = dates_as_numbers(estimator, X, reset=reset)
+    X = numeric(validate_data, estimator, X, reset=reset)
     names = getattr(estimator, "feature_names_in_", None)
     check_finite(X, "X", None if names is None else [repr(str(name)) for name in names])
     if len(X):
@@ -253,22 +186,7 @@ def warn_constant_columns(estimator: Any, X: NDArray, columns: NDArray[np.int64]
         )
 
 
-def _refuse_date_times(X: Any) -> None:
-    """Raise `InputError` if X has columns of dates, which would turn into arbitrary numbers."""
-    dtypes = getattr(X, "dtypes", None)
-    if dtypes is None:
-        named = [("X", getattr(X, "dtype", ""))]
-    else:
-        named = [(repr(str(name)), dtype) for name, dtype in zip(X.columns, dtypes)]
-    for name, dtype in named:
-        if str(dtype).lower().startswith(("datetime", "timedelta", "date", "duration")):
-            raise InputError(
-                f"{name} holds date-times: turn them into numbers of a unit that suits them, such "
-                "as days since the first one, or give the file to fit_files or `orthogp fit`."
-            )
-
-
-def _numeric(validate: Callable[..., Any], *args: Any, **options: Any) -> Any:
+def numeric(validate: Callable[..., Any], *args: Any, **options: Any) -> Any:
     """Return an array in single or double precision, by a function of scikit-learn's."""
     try:
         return validate(*args, dtype=[np.float64, np.float32], ensure_all_finite=False, **options)
@@ -335,9 +253,9 @@ class Model(NamedTuple):
     def see(self, rows: Rows) -> Rows:
         """Return the rows as engines see them: of the kernel's columns, spheres in space."""
         seen = rows.on(self.columns)
-        check_values(self.seen, seen.X, self.columns)
+        check_values(self.seen, seen.inputs, self.columns)
         embedding = self.embedding
-        return seen if embedding is None else seen._replace(X=embedding.rows(seen.X))
+        return seen if embedding is None else seen.with_inputs(embedding.rows(seen.inputs))
 
     def as_given(self, kernel: Kernel) -> Kernel:
         """Return an engine's kernel as the user wrote it, on the columns of X."""

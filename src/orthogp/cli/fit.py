@@ -69,7 +69,7 @@ Example:
   orthogp merge monday.orthogp tuesday.orthogp --out week.orthogp
 """
 # What two files of statistics must agree in.
-_SHARED = ("inputs", "targets", "weights", "times")
+_SHARED = ("inputs", "targets", "weights", "covariates", "times")
 
 
 class ModelOptions(NamedTuple):
@@ -186,9 +186,11 @@ def fit(
                 raise click.UsageError(
                     "Statistics cover what they were made for: give --domain to orthogp sketch."
                 )
-            if (given.target, given.inputs, given.weights) != (None, None, None):
+            named = (given.target, given.inputs, given.weights, given.covariates)
+            if any(columns is not None for columns in named):
                 raise click.UsageError(
-                    "Statistics know their columns: leave out --target, --inputs and --weights."
+                    "Statistics know their columns: leave out --target, --inputs, --weights and "
+                    "--covariates."
                 )
             fitted = _from_sketch(model, statistics)
         else:
@@ -229,10 +231,11 @@ def _from_sketch(options: ModelOptions, path: str) -> GPRegressor:
 
     sketch, about = load_sketch(path)
     model = options.regressor()
-    if options.mean is None and sketch.mean.slope_variance:
+    if options.mean is None and sketch.mean.kind == "linear":
         model.set_params(mean="linear")
     model.fit_sketch(sketch)
     model.about_ = about  # type: ignore[attr-defined]
+    model.covariate_names_ = tuple(about.get("covariates", ()))
     return model
 
 
@@ -244,9 +247,9 @@ def _from_rows(
     summing: Summing,
     checkpoint: str | None,
 ) -> GPRegressor:
-    from orthogp.files.source import open_source, standard_input_as_file
+    from orthogp.files.source import as_tables, open_source
 
-    with standard_input_as_file(given.data) as files:
+    with as_tables(given.data) as files:
         source = open_source(files, **given.columns())
         # Only now, since it takes seconds: what is wrong with the data is said before.
         from orthogp.errors import OrthogpError
@@ -275,9 +278,11 @@ def _from_rows(
             read = fit_source(model, source, how, rows.memory)
     console.tell_rows(read.source.reading, read.tally)
     if rows.diagnostics:
-        X, y, weights, _ = read.sample
+        some = read.sample
+        y = some.y[:, 0] if some.one_target else some.y
+        covariates = some.covariates if some.num_covariates else None
         try:
-            checked = diagnose(model, X, y[:, 0] if y.shape[1] == 1 else y, weights)
+            checked = diagnose(model, some.inputs, y, some.weights, covariates)
         except OrthogpError as error:
             console.say(f"No diagnostics: {error}")
         else:
@@ -307,6 +312,7 @@ def _values(model: Any, out: str) -> dict[str, Any]:
             for primitive, dims in model.kernel_.primitives()
         ],
         "noise_variance": model.noise_variance_,
+        "effects": _effects(model),
         "engine": model.engine_,
         "trials": [trial._asdict() for trial in model.trials_],
         "num_features": model.num_features_,
@@ -321,6 +327,19 @@ def _values(model: Any, out: str) -> dict[str, Any]:
         "status": model.status_,
         "seconds": dict(model.timings_),
     }
+
+
+def _effects(model: Any) -> list[dict[str, Any]]:
+    """Return name, value and standard error of each covariate's effect."""
+    if not model.covariate_names_:
+        return []
+    effects = model.effects_
+    return [
+        {"covariate": name, "effect": value, "standard_error": error}
+        for name, value, error in zip(
+            effects.names, effects.values, effects.standard_errors, strict=True
+        )
+    ]
 
 
 # ---------------------------------------------------------------------- statistics
@@ -362,13 +381,13 @@ def sketch(given: Given, wanted: LatticeOptions, summing: Summing, output: Outpu
     three inputs, any additive one. They hold sums, from which rows can be found out: treat them as
     you treat the rows.
     """
-    from orthogp.files.source import standard_input_as_file
+    from orthogp.files.source import as_tables
 
     summing.check(given.data)
     also = () if wanted.lattice_of is None else (str(wanted.lattice_of),)
     check_saved(output.out, (*given.data, *also), SKETCH, force=output.force)
     with output.console() as console:
-        with standard_input_as_file(given.data) as files:
+        with as_tables(given.data) as files:
             given = given._replace(data=tuple(files))
             found, about = _sum(console, given, wanted, summing, output.checkpoint)
         _save(console, output, found, about)
@@ -395,7 +414,7 @@ def merge(files: tuple[str, ...], output: Output) -> None:
         for path in files[1:]:
             other, its = load_sketch(path)
             for name in _SHARED:
-                if about.get(name) != its.get(name):
+                if (about.get(name) or None) != (its.get(name) or None):
                     raise InputError(
                         f"{path} has other {name} than {files[0]}: {its.get(name)}, not "
                         f"{about.get(name)}."
@@ -477,7 +496,7 @@ def _same_columns(columns: dict[str, Any], about: dict[str, Any]) -> dict[str, A
     from orthogp.errors import InputError
 
     columns = dict(columns)
-    for name in ("targets", "inputs", "weights"):
+    for name in ("targets", "inputs", "weights", "covariates"):
         known = about.get(name)
         if columns[name] is None:
             columns[name] = known

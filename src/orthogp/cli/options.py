@@ -59,6 +59,13 @@ def _size(text: str) -> float:
     return size
 
 
+def _steps(text: str) -> list[float]:
+    steps = [float(part) for part in text.split(",")]
+    if not all(0 < step < inf for step in steps):
+        raise ValueError(text)
+    return steps
+
+
 def _interval(text: str) -> Interval:
     low, high = (edge.strip() for edge in text.split(":"))
     try:
@@ -79,6 +86,7 @@ NUMBERS = Parsed(
     lambda text: [int(part) for part in text.split(",")],
     "a list of whole numbers, with commas between",
 )
+STEPS = Parsed("steps", _steps, "the size of a grid's cells, such as 0.1 or 0.1,0.2")
 #: Bytes.
 SIZE = Parsed("size", _size, "a size such as 500MB or 2GB")
 #: An interval for each column.
@@ -172,6 +180,12 @@ data_options = combined(
     click.option(
         "--weights", metavar="NAME", help="A column that says how many rows each row stands for."
     ),
+    click.option(
+        "--covariates",
+        type=NAMES,
+        metavar="NAMES",
+        help="Columns with linear effects beside the function of the inputs, with commas between.",
+    ),
 )
 #: How rows are read, and summed if there are many.
 summing_options = combined(
@@ -229,6 +243,7 @@ class Given(NamedTuple):
     target: list[str] | None
     inputs: list[str] | None
     weights: str | None
+    covariates: list[str] | None
     skip_bad: bool
 
     def columns(self) -> dict[str, Any]:
@@ -237,6 +252,7 @@ class Given(NamedTuple):
             "targets": self.target,
             "inputs": self.inputs,
             "weights": self.weights,
+            "covariates": self.covariates,
             "skip_bad": self.skip_bad,
         }
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from orthogp.cli.console import STANDARD, Console, check_output
-from orthogp.cli.options import NAMES, Output, gather, output_options, skip_bad_option
+from orthogp.cli.options import NAMES, STEPS, Output, gather, output_options, skip_bad_option
 
 if TYPE_CHECKING:
     import numpy as np
@@ -23,14 +23,36 @@ Examples:
   orthogp predict model.orthogp new.csv --out predictions.csv
   orthogp predict model.orthogp 'new/*.parquet' --out predictions.parquet --noise
   cat new.csv | orthogp predict model.orthogp - --out - | head
+  orthogp predict model.orthogp --grid 0.1 --out map.tif
 """
 # Half the width of an interval that holds 95 % of a normal distribution, in standard deviations.
 _HALF_WIDTH = 1.959963984540054
 
 
+class Where(NamedTuple):
+    """The places to predict at: the rows of files, or a grid."""
+
+    data: tuple[str, ...]
+    inputs: list[str] | None
+    skip_bad: bool
+    grid: list[float] | None
+    crs: str | None
+
+    def check(self, model: str) -> None:
+        """Raise an error of usage unless the places are files or a grid, and not both."""
+        if self.grid is not None and self.data:
+            raise click.UsageError("Give files to predict at, or --grid, not both.")
+        if self.grid is None and not self.data:
+            raise click.UsageError("Missing argument 'DATA...': files to predict at, or --grid.")
+        if self.grid is None and self.crs is not None:
+            raise click.UsageError("--crs is for maps: give --grid too.")
+        if model == STANDARD and STANDARD in self.data:
+            raise click.UsageError("Model and data cannot both come from standard input.")
+
+
 @click.command(epilog=_EXAMPLES)
 @click.argument("model", type=click.Path(dir_okay=False, allow_dash=True), metavar="MODEL")
-@click.argument("data", nargs=-1, required=True, metavar="DATA...")
+@click.argument("data", nargs=-1, metavar="[DATA...]")
 @click.option(
     "--inputs",
     type=NAMES,
@@ -42,38 +64,53 @@ _HALF_WIDTH = 1.959963984540054
     is_flag=True,
     help="Predict new observations, noise included, instead of the function.",
 )
+@click.option(
+    "--grid",
+    metavar="STEPS",
+    type=STEPS,
+    help="Predict on a grid instead: the size of its cells, or one for each input: 0.1,0.2.",
+)
+@click.option(
+    "--crs", metavar="CODE", help="The coordinate reference system of a GeoTIFF, as in EPSG:4326."
+)
 @skip_bad_option
-@output_options("Where the predictions go: a .csv, .tsv or .parquet file, or - for CSV.")
-@gather(output=Output)
-def predict(
-    model: str,
-    data: tuple[str, ...],
-    inputs: list[str] | None,
-    noise: bool,
-    skip_bad: bool,
-    output: Output,
-) -> None:
-    """Predict at the rows of files.
+@output_options(
+    "Where the predictions go: a .csv, .tsv or .parquet file, or - for CSV; with --grid a .nc "
+    "(NetCDF) or .tif (GeoTIFF) file."
+)
+@gather(where=Where, output=Output)
+def predict(model: str, where: Where, noise: bool, output: Output) -> None:
+    """Predict at the rows of files, or on a grid.
 
     Writes the inputs with mean, sd, and the ends of the 95 % interval (lower, upper). Rows that
     lack an input are kept, without predictions.
     """
-    from orthogp.files.source import open_source, standard_input_as_file
+    from orthogp.files.source import as_tables, open_source
     from orthogp.files.writing import check_table_name, table_writer
     from orthogp.report.summary import describe_domain
 
     out = output.out
-    check_table_name(out)
-    if model == STANDARD and STANDARD in data:
-        raise click.UsageError("Model and data cannot both come from standard input.")
-    check_output(out, (model, *data), force=output.force)
+    where.check(model)
+    if where.grid is None:
+        check_table_name(out)
+    check_output(out, (model, *where.data), force=output.force)
     with output.console() as console:
         fitted = load_fitted(model)
-        names, times = _columns(fitted, inputs, model)
-        with standard_input_as_file(data) as files:
-            source = open_source(files, (), names, skip_bad=skip_bad, keep_missing=True)
+        if where.grid is not None:
+            _write_grid(fitted, where, output, noise, console)
+            return
+        names, times = _columns(fitted, where.inputs, model)
+        with as_tables(where.data) as files:
+            source = open_source(
+                files,
+                (),
+                names,
+                covariates=getattr(fitted, "covariate_names_", ()),
+                skip_bad=where.skip_bad,
+                keep_missing=True,
+            )
             source = source.with_times(times)
-            written = [*source.reading.inputs, *_result_names(fitted)]
+            written = [*source.reading.names, *_result_names(fitted)]
             console.begin("predicting", source.num_rows)
             with table_writer(out, written) as writer:
                 tally, missing, outside = _write(fitted, source, writer, noise, console)
@@ -96,13 +133,31 @@ def predict(
         console.result(f"Predictions at {rows - missing:,} rows: {output.where}", values)
 
 
+def _write_grid(model: Any, where: Where, output: Output, noise: bool, console: Console) -> None:
+    """Write a map of the predictions on a grid."""
+    from orthogp.errors import InputError
+    from orthogp.maps.formats import is_map, write_map
+
+    if not is_map(output.out) or not hasattr(model, "predict_grid"):
+        raise InputError(
+            f"A grid of a regression is written to a .nc or a .tif file, got {output.out}."
+        )
+    steps = where.grid if where.grid is None or len(where.grid) > 1 else where.grid[0]
+    found = model.predict_grid(steps, include_noise=noise)
+    write_map(found, output.out, where.crs)
+    cells = {str(name): int(size) for name, size in found.sizes.items()}
+    shape = " × ".join(f"{size:,} {name}" for name, size in cells.items())
+    values = {"predictions": output.out, "cells": cells, "variables": list(found.data_vars)}
+    console.result(f"Predictions on {shape} cells: {output.where}", values)
+
+
 def load_fitted(name: str) -> Any:
     """Return the model in a file, or from standard input."""
     from orthogp.errors import InputError
-    from orthogp.files.source import standard_input_as_file
+    from orthogp.files.source import as_tables
     from orthogp.storage import read_header
 
-    with standard_input_as_file([name]) as (path,):
+    with as_tables([name]) as (path,):
         if read_header(path).kind == "sketch":
             raise InputError(
                 f"{name} holds statistics, not a model: fit one by orthogp fit {name} --out "
@@ -117,11 +172,11 @@ def _columns(
     model: Any, inputs: list[str] | None, name: str
 ) -> tuple[list[str], list[TimeScale | None]]:
     """Return the names of the model's columns, and what its numbers mean where they are times."""
+    from orthogp.dates import time_scales
     from orthogp.errors import InputError
-    from orthogp.files.columns import TimeScale
 
     about = getattr(model, "about_", {})
-    times: list[Any] = [TimeScale.from_json(scale) for scale in about.get("times", [])]
+    times = list(time_scales(model))
     known = about.get("inputs", getattr(model, "feature_names_in_", None))
     names = inputs if inputs is not None else known
     number = model.n_features_in_
@@ -131,7 +186,7 @@ def _columns(
         )
     if len(names) != number:
         raise InputError(f"{name} has {number} input columns, got {len(names)} by --inputs.")
-    return [str(column) for column in names], times or [None] * number
+    return [str(column) for column in names], times
 
 
 def _result_names(model: Any) -> list[str]:
@@ -169,7 +224,7 @@ def _write(
                 outside += 0 if beyond is None else int(beyond.sum())
         shown = [
             values if scale is None else scale.datetimes(values)
-            for values, scale in zip(columns, source.reading.times)
+            for values, scale in zip(columns, source.reading.scales, strict=True)
         ]
         writer.write([*shown, *results])
         tally = tally.plus(block.tally)
@@ -187,9 +242,15 @@ def _predictions(model: Any, X: NDArray[np.float64], noise: bool) -> NDArray[np.
     with warnings.catch_warnings():
         # Counted, and said once for all blocks.
         warnings.simplefilter("ignore", OutOfDomainWarning)
+        # Columns were found by their names.
+        warnings.filterwarnings("ignore", "X does not have valid feature names", UserWarning)
         if hasattr(model, "classes_"):
             return model.predict_proba(X).T
-        mean, sd = model.predict(X, return_std=True, include_noise=noise)
+        d = model.n_features_in_
+        covariates = X[:, d:] if X.shape[1] > d else None
+        mean, sd = model.predict(
+            X[:, :d], return_std=True, include_noise=noise, covariates=covariates
+        )
     mean, sd = mean.reshape(len(X), -1).T, sd.reshape(len(X), -1).T
     half = _HALF_WIDTH * sd
     each = np.stack([mean, sd, mean - half, mean + half], axis=1)

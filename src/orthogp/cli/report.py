@@ -162,7 +162,7 @@ def compare(
     left out.
     """
     from orthogp.files.columns import Tally
-    from orthogp.files.source import read_table, standard_input_as_file
+    from orthogp.files.source import as_tables, read_table
     from orthogp.report.comparison import FAMILIES, compare_families
     from orthogp.report.plots import check_format
 
@@ -171,7 +171,7 @@ def compare(
     for path in (output.out, output.csv):
         if path is not None:
             check_output(path, (str(data),), force=output.force)
-    with standard_input_as_file([str(data)]) as (file,):
+    with as_tables([str(data)]) as (file,):
         table = read_table(file, target, inputs)
     console = Console()
     console.tell_rows(table, Tally(missing=table.num_dropped))

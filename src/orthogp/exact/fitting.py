@@ -167,7 +167,7 @@ class ExactSearch:
         few : bool
             Whether to end with a sample of the rows, if there are many: for other models to go on.
         """
-        X, kernel = self._rows.X, starts[0].kernel
+        X, kernel = self._rows.inputs, starts[0].kernel
         stages: list[_Stage] = []
         if len(X) > _FEW_ROWS:
             samples = [_sample(X, size) for size in _SAMPLES if len(X) > 1.6 * size]

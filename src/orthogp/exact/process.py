@@ -51,7 +51,7 @@ from orthogp.features.placement import correlation_lengths
 from orthogp.inference.bounds import factorise_in_place, unwhiten, whiten
 from orthogp.inference.parameters import overflows, pack, unpack
 from orthogp.inference.posterior import check_boxes
-from orthogp.inference.predictive import Gaussian, PredictivePosterior
+from orthogp.inference.predictive import Gaussian, PredictivePosterior, refuse_covariates
 from orthogp.inference.threads import one_thread
 from orthogp.kernels import Kernel
 from orthogp.learning.ascent import Evaluation
@@ -122,11 +122,14 @@ class ExactObjective:
                 f"X, y and weights must have one row each, got {len(X)}, {len(y)} and {number}."
             )
         self.kernel = kernel
-        kernel.check(X.shape[1])
         self.merged = merge_rows(X, y, weights, repeats=repeats)
-        self.pair_kernel = PairKernel(kernel, X.shape[1])
+        #: The columns that the kernel acts on.
+        self.inputs = mean.inputs(self.merged.X)
+        num_inputs = self.inputs.shape[1]
+        kernel.check(num_inputs)
+        self.pair_kernel = PairKernel(kernel, num_inputs)
         self.slots = self.pair_kernel.slots
-        self._pairs = RowPairs(self.merged.X)
+        self._pairs = RowPairs(self.inputs)
         self._mean_columns = mean.features(self.merged.X)
         w = self.merged.weights
         # √(w_i w_j) for all pairs, unless weights are one.
@@ -274,7 +277,7 @@ class ExactObjective:
 
     def _derivative_products(self, vector: Array, k: Covariances, alpha: Array) -> Array:
         """Return ∂K/∂log θ_i α for each learned parameter of the kernel, (p, n, targets)."""
-        kernel, X = self.pair_kernel, self.merged.X
+        kernel, X = self.pair_kernel, self.inputs
         products = np.empty((len(vector), *alpha.shape))
         matrix = np.empty((len(X), len(X)), order="F")
         for place, values in zip(kernel.others, k.by_parameter, strict=True):
@@ -344,7 +347,8 @@ class ExactPosterior(PredictivePosterior):
     Attributes
     ----------
     rows : Rows
-        Inputs (n, d), targets (n, p) and weights (n,) of the rows of positive weight.
+        Inputs and covariates (n, d + q), targets (n, p) and weights (n,) of the rows of positive
+        weight.
     """
 
     def __init__(
@@ -365,7 +369,8 @@ class ExactPosterior(PredictivePosterior):
         objective = ExactObjective(kernel, mean, rows, repeats=repeats)
         w = np.ones(len(rows.X)) if rows.weights is None else np.asarray(rows.weights, dtype=float)
         targets = np.asarray(rows.y, dtype=np.float64).reshape(len(w), -1)
-        self.rows = Rows(as_rows(rows.X), targets, w).part(w > 0)
+        own = Rows(as_rows(rows.X), targets, w, num_covariates=mean.num_covariates)
+        self.rows = own.part(w > 0)
         self._merged, self._pair_kernel = objective.merged, objective.pair_kernel
         self._vector = pack(kernel, objective.slots)
         if solution is None:
@@ -430,12 +435,14 @@ class ExactPosterior(PredictivePosterior):
         """Return mean and variance of ∂f/∂x_dim at the rows of X."""
         X = as_rows(X)
         columns = self.mean.slopes(X.shape[1])[dim]
-        variance = slope_variance(self.kernel, X.shape[1], dim) + columns @ columns
+        inputs = self.mean.inputs(self._merged.X)
+        variance = slope_variance(self.kernel, inputs.shape[1], dim) + columns @ columns
         trend = columns @ self.mean.features(self._merged.X).T
 
         def prior(points: Array) -> tuple[Array, Array]:
-            lags = points[:, None, :] - self._merged.X
-            cross = slopes(self.kernel, lags.reshape(-1, X.shape[1]), dim).reshape(lags.shape[:2])
+            lags = self.mean.inputs(points)[:, None, :] - inputs
+            cross = slopes(self.kernel, lags.reshape(-1, lags.shape[2]), dim)
+            cross = cross.reshape(lags.shape[:2])
             return cross + trend, np.full(len(points), variance)
 
         return self._predict(X, prior)
@@ -446,6 +453,7 @@ class ExactPosterior(PredictivePosterior):
         By Gauss–Legendre quadrature, some nodes to each of the kernel's correlation lengths.
         """
         lower, upper = check_boxes(lower, upper)
+        refuse_covariates(self.mean)
         span = np.ptp(self._merged.X, axis=0)
         lengths = correlation_lengths(self.kernel, np.where(span > 0, span, 1.0))
         means, variances = np.empty((len(lower), self._merged.y.shape[1])), np.empty(len(lower))
@@ -470,7 +478,8 @@ class ExactPosterior(PredictivePosterior):
         return Gaussian(np.concatenate(means), np.concatenate(variances))
 
     def _prior_covariance(self, A: Array, B: Array) -> Array:
-        return self._pair_kernel.between(self._vector, A, B) + (
+        inputs = self.mean.inputs
+        return self._pair_kernel.between(self._vector, inputs(A), inputs(B)) + (
             self.mean.features(A) @ self.mean.features(B).T
         )
 

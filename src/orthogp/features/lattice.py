@@ -33,25 +33,43 @@ class MeanPrior(NamedTuple):
     """The prior of the mean function c + Σ_d s_d (x_d − origin_d)/width_d, to be integrated out.
 
     c ~ N(0, offset_variance), s_d ~ N(0, slope_variance); a variance of zero leaves the term out.
+    The sum is over the last columns of the rows, as many as `origin` has entries: the covariates
+    that a user gave, which stand behind the inputs, and for a linear mean the inputs too.
+
+    Attributes
+    ----------
+    num_covariates : int
+        The number of columns behind the inputs, which no kernel acts on.
     """
 
     offset_variance: float = 0.0
     slope_variance: float = 0.0
     origin: Floats = np.zeros(1)
     width: Floats = np.ones(1)
+    num_covariates: int = 0
 
     @property
     def kind(self) -> str | None:
         """What users call it: `None`, "constant" or "linear"."""
-        if self.slope_variance:
+        if self.slope_variance and len(self.origin) > self.num_covariates:
             return "linear"
         return "constant" if self.offset_variance else None
+
+    @property
+    def num_slopes(self) -> int:
+        """The number of columns that have slopes."""
+        return len(self.origin) if self.slope_variance else 0
+
+    def inputs(self, X: NDArray) -> NDArray:
+        """Return the columns that kernels act on, (n, d)."""
+        return X[:, : X.shape[1] - self.num_covariates] if self.num_covariates else X
 
     def covariates(self, X: NDArray) -> Floats:
         """Return the columns that the slopes multiply, (n, q)."""
         if self.slope_variance == 0:
             return np.empty((len(X), 0))
-        return (np.asarray(X, dtype=np.float64) - self.origin) / self.width
+        last = X[:, X.shape[1] - len(self.origin) :]
+        return (np.asarray(last, dtype=np.float64) - self.origin) / self.width
 
     def features(self, X: NDArray) -> Floats:
         """Return the columns whose coefficients have unit variance, the offset's first, (n, q)."""
@@ -61,7 +79,7 @@ class MeanPrior(NamedTuple):
         return np.insert(slopes, 0, np.sqrt(self.offset_variance), axis=1)
 
     def slopes(self, num_dims: int) -> Floats:
-        """Return the derivatives of the columns of `features` along each input column, (d, q)."""
+        """Return the derivatives of the columns of `features` along each column of rows, (d, q)."""
         zero = np.zeros((1, num_dims))
         return self.features(np.eye(num_dims)) - self.features(zero)
 
@@ -102,8 +120,8 @@ class LatticeFeatures(Features):
 
     @property
     def num_slopes(self) -> int:
-        """The number of features of a linear mean function."""
-        return len(self.mean.origin) if self.mean.slope_variance else 0
+        """The number of features of the mean function's slopes."""
+        return self.mean.num_slopes
 
     @property
     def num_features(self) -> int:

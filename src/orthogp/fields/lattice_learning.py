@@ -279,8 +279,8 @@ class Windows(NamedTuple):
         """
         halves = []
         for window in self.near:
-            scale = np.ptp(window.X, axis=0)
-            X = window.X / np.where(scale > 0, scale, 1.0)
+            scale = np.ptp(window.inputs, axis=0)
+            X = window.inputs / np.where(scale > 0, scale, 1.0)
             neighbours = np.asarray(KDTree(X).query(X, k=2)[1])
             halves.append(np.mean((window.y - window.y[neighbours[:, 1]]) ** 2) / 2)
         return float(np.mean(halves))
@@ -300,7 +300,7 @@ def choose_windows(rows: Rows, width: Reals) -> Windows:
     size = min(_WINDOW_ROWS, len(candidates))
     near = []
     searched = candidates[:_MOST_SEARCHED]
-    scaled = rows.X[searched] / width
+    scaled = rows.inputs[searched] / width
     for centre in rng.choice(len(searched), size=min(_NEAR_WINDOWS, len(searched)), replace=False):
         distance = np.einsum("nd,nd->n", delta := scaled - scaled[centre], delta)
         near.append(rows.part(searched[np.argpartition(distance, size - 1)[:size]]))

@@ -19,7 +19,7 @@ from orthogp.inference.posterior import (
     derivative_prior,
     largest_box_integral,
 )
-from orthogp.inference.predictive import Gaussian, PredictivePosterior
+from orthogp.inference.predictive import Gaussian, PredictivePosterior, refuse_covariates
 from orthogp.rows import Domain, require_inside, warn_outside
 from orthogp.statistics.nufft import chunks, evaluate_series
 
@@ -33,6 +33,8 @@ _COVARIANCE_TOLERANCE = 1e-3
 
 class IterativePosterior(PredictivePosterior):
     """q(f) with as many modes as the lattice has, the posterior mean being `modes`."""
+
+    most_joint = MOST_JOINT
 
     def __init__(
         self,
@@ -75,7 +77,7 @@ class IterativePosterior(PredictivePosterior):
     def predict(self, X: NDArray) -> Gaussian:
         """Return mean and variance of f at the rows of X."""
         X = np.asarray(X, dtype=np.float64)
-        variance = self.variance.at(X) + self.residual
+        variance = self.variance.at(self.mean_prior.inputs(X)) + self.residual
         variance += np.sum(self._slope_deviations(X) ** 2, axis=0)
         outside = self.domain.outside(X)
         if outside is not None:
@@ -96,7 +98,10 @@ class IterativePosterior(PredictivePosterior):
         covariance = np.array([grid.inner(wave[None], solved) for wave in waves])
         by_slopes = self._slope_deviations(X)
         covariance += by_slopes.T @ by_slopes
-        return (covariance + covariance.T) / 2 + self.residual * np.eye(len(X))
+        inputs = self.mean_prior.inputs(X)
+        # What no mode sees is the same at the same place, whatever the covariates.
+        same = np.all(inputs[:, None] == inputs[None], axis=2)
+        return (covariance + covariance.T) / 2 + self.residual * same
 
     def draw(self, num_draws: int, rng: np.random.Generator) -> FieldDraws:
         """Return functions drawn from q(f), without the modes beyond the lattice."""
@@ -114,12 +119,12 @@ class IterativePosterior(PredictivePosterior):
     def derivative(self, X: NDArray, dim: int = 0) -> Gaussian:
         """Return mean and variance of ∂f/∂x_dim at the rows of X, by a solution for each."""
         X = np.asarray(X, dtype=np.float64)
-        prior = derivative_prior(self.kernel, X.shape[1], dim)
+        prior = derivative_prior(self.kernel, len(self.domain.lower), dim)
         self.require_covered(X)
         grid, lattice = self.model.system.grid, self.model.system.density.lattice
         omega = grid.indices[..., dim] * lattice.spacing[dim]
         trend = np.zeros((len(X), len(self._slopes)))
-        if len(self._slopes):
+        if self.mean_prior.kind == "linear":
             trend[:, dim] = 1 / self.mean_prior.width[dim]
         unseen = max(prior - grid.total(self.model.masses * omega**2), 0.0)
         return self._functionals(
@@ -133,6 +138,7 @@ class IterativePosterior(PredictivePosterior):
         on the large side.
         """
         lower, upper = check_boxes(lower, upper)
+        refuse_covariates(self.mean_prior)
         self.require_covered(lower)
         self.require_covered(upper)
         system, lattice = self.model.system, self.model.system.density.lattice
@@ -184,7 +190,9 @@ class IterativePosterior(PredictivePosterior):
         system = self.model.system
         lattice = system.density.lattice
         phases = np.tensordot(
-            system.grid.indices * lattice.spacing, X - lattice.centre, axes=(-1, 1)
+            system.grid.indices * lattice.spacing,
+            self.mean_prior.inputs(X) - lattice.centre,
+            axes=(-1, 1),
         )
         return system.amplitudes * np.exp(-1j * np.moveaxis(phases, -1, 0))
 
@@ -199,7 +207,8 @@ class IterativePosterior(PredictivePosterior):
 
     def _evaluate(self, series: NDArray[np.complex128], X: NDArray) -> Reals:
         lattice = self.model.system.density.lattice
-        return evaluate_series(series, lattice, X, num_threads=self.num_threads)
+        inputs = self.mean_prior.inputs(X)
+        return evaluate_series(series, lattice, inputs, num_threads=self.num_threads)
 
     def _trend(self, X: NDArray) -> Reals:
         """Return the covariates of the mean function, (n, q)."""

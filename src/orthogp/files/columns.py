@@ -27,6 +27,8 @@ _MICROSECONDS = {
     "hours": 3600 * 10**6,
     "days": 86400 * 10**6,
 }
+#: The units of time.
+UNITS = tuple(_MICROSECONDS)
 # The smallest number of units that the data span, for the unit to be short enough.
 _FEWEST_UNITS = 50
 
@@ -66,6 +68,13 @@ class TimeScale(NamedTuple):
         since = parse_datetime(text) - _EPOCH
         microseconds = since // timedelta(microseconds=1) - self.origin_microseconds
         return microseconds / self.unit_microseconds
+
+    def numbers(self, values: NDArray) -> NDArray[np.float64]:
+        """Return the numbers of date-times (datetime64), NaN for NaT; numbers stay as they are."""
+        if values.dtype.kind != "M":
+            return values.astype(np.float64)
+        microseconds = values.astype("datetime64[us]").astype(np.int64) - self.origin_microseconds
+        return np.where(np.isnat(values), np.nan, microseconds / self.unit_microseconds)
 
     def rescaled(self, values: NDArray[np.float64], source: TimeScale) -> NDArray[np.float64]:
         """Return numbers of another scale as numbers of this one."""
@@ -113,11 +122,13 @@ class Reading:
     skip_bad: bool = False
     #: Whether rows that lack a value stay, with NaN in its place.
     keep_missing: bool = False
+    covariates: tuple[str, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All columns: inputs, targets, weights."""
-        return (*self.inputs, *self.targets, *(() if self.weights is None else (self.weights,)))
+        """All columns: inputs, covariates, targets, weights."""
+        weights = () if self.weights is None else (self.weights,)
+        return (*self.inputs, *self.covariates, *self.targets, *weights)
 
     @property
     def scales(self) -> tuple[TimeScale | None, ...]:
@@ -126,7 +137,7 @@ class Reading:
 
     def only_inputs(self) -> Reading:
         """Return the reading of the input columns alone."""
-        return replace(self, targets=(), weights=None)
+        return replace(self, targets=(), weights=None, covariates=())
 
 
 class Piece(NamedTuple):
@@ -219,13 +230,16 @@ def choose_inputs(
     targets: Sequence[str],
     inputs: Sequence[str] | None,
     weights: str | None = None,
+    covariates: Sequence[str] = (),
 ) -> list[str]:
     """Return the input columns: those named, or all others if they are few."""
-    taken = (*targets, *(() if weights is None else (weights,)))
+    taken = (*targets, *(() if weights is None else (weights,)), *covariates)
     for name in taken:
         find_column(label, names, name)
     if len(set(taken)) < len(taken):
-        raise InputError(f"Targets and weights must be different columns, got {listed(taken)}.")
+        raise InputError(
+            f"Targets, weights and covariates must be different columns, got {listed(taken)}."
+        )
     if inputs is None:
         # A column without a name is a counter of rows.
         others = [name for name in names if name and name not in taken]
@@ -243,6 +257,7 @@ def choose_inputs(
     for name in taken:
         if name in inputs:
             role = "target" if name in targets else "weights"
+            role = "covariate" if name in covariates else role
             raise InputError(f"{name!r} is both {role} and input: leave it out of the inputs.")
     if len(set(inputs)) < len(inputs):
         raise InputError(f"The inputs must differ, got {listed(inputs)}.")

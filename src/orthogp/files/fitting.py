@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from orthogp.covariates import NamedColumns, default_names
 from orthogp.engines import begin_sketch, fit_sketch
 from orthogp.errors import InputError
 from orthogp.features import (
@@ -59,6 +60,7 @@ def fit_sums(estimator: Any, sketch: Sketch) -> None:
     estimator._adopt(outcome, None, began)
     estimator.n_features_in_ = num_columns
     estimator._one_target = len(sketch.shift) == 1
+    estimator.covariate_names_ = default_names(sketch.mean.num_covariates)
 
 
 class Read(NamedTuple):
@@ -89,7 +91,10 @@ def fit_source(
         watcher.begin("reading", source.num_rows)
         rows, tally = source.read(watcher.advance)
         watcher.begin("learning", None)
-        estimator.fit(rows.X, rows.y[:, 0] if rows.one_target else rows.y, rows.weights)
+        names = source.reading.covariates
+        covariates = NamedColumns(rows.covariates, names) if names else None
+        y = rows.y[:, 0] if rows.one_target else rows.y
+        estimator.fit(rows.inputs, y, rows.weights, covariates)
         estimator.about_ = about_rows(source, tally)
         return Read(source, tally, _some(rows))
     if how.cluster is None:
@@ -103,6 +108,7 @@ def fit_source(
     watcher.begin("learning", None)
     fit_sums(estimator, sketch)
     learning = estimator.timings_["learn"]
+    estimator.covariate_names_ = source.reading.covariates
     estimator.timings_ = {"pass": seconds, "learn": learning, "total": seconds + learning}
     estimator.about_ = about_rows(source, tally)
     reading = source.reading
@@ -142,6 +148,7 @@ def about_rows(source: RowSource, tally: Tally) -> dict[str, Any]:
         "inputs": list(reading.inputs),
         "targets": list(reading.targets),
         "weights": reading.weights,
+        "covariates": list(reading.covariates),
         "times": [None if scale is None else scale._asdict() for scale in reading.times],
         "rows": tally.used,
         "missing": tally.missing,
@@ -161,7 +168,7 @@ def _joint_model(estimator: Any, num_columns: int) -> Model:
 
 
 def _with_mean(sketch: Sketch, mean: str | None) -> Sketch:
-    linear = bool(sketch.mean.slope_variance)
+    linear = sketch.mean.kind == "linear"
     if mean == "auto":
         return sketch
     if linear != (mean == "linear"):

@@ -33,12 +33,15 @@ from orthogp.files.columns import (
 )
 from orthogp.files.text import column_kind, read_header, text_blocks
 from orthogp.files.writing import PARQUET_ENDINGS, STANDARD
+from orthogp.maps.formats import is_map, map_table
 from orthogp.persistence import FilePath, temporary_folder
 from orthogp.rows import Domain, Rows
 
 _TEXT_ENDINGS = (".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz", ".txt.gz")
 _PARQUET_MARK = b"PAR1"
 _STANDARD_INPUT = "standard input"
+# What the name of a map's table ends in, behind the name of the map.
+_OF_MAP = ".map.parquet"
 # The ratio of the size of text to its size when compressed, roughly.
 _COMPRESSION = 4.0
 # The bytes at the beginning and at the end of a file that stand for its content.
@@ -170,10 +173,12 @@ class RowSource:
 
 
 def as_rows(columns: NDArray[np.float64], reading: Reading) -> Rows:
-    """Return columns (k, n) as inputs, targets and weights, without copying them."""
-    d, p = len(reading.inputs), len(reading.targets)
+    """Return columns (k, n) as rows, without copying them."""
+    q, p = len(reading.covariates), len(reading.targets)
+    d = len(reading.inputs) + q
     weights = None if reading.weights is None else columns[d + p]
-    return Rows(columns[:d].T, columns[d : d + p].T, weights, one_target=p == 1)
+    X, y = columns[:d].T, columns[d : d + p].T
+    return Rows(X, y, weights, one_target=p == 1, num_covariates=q)
 
 
 def read_piece(piece: Piece, reading: Reading) -> Iterator[Block]:
@@ -232,6 +237,7 @@ def open_source(
     inputs: Sequence[str] | None = None,
     *,
     weights: str | None = None,
+    covariates: Sequence[str] | None = None,
     skip_bad: bool = False,
     keep_missing: bool = False,
 ) -> RowSource:
@@ -249,6 +255,8 @@ def open_source(
         The columns of X; all others if those are at most three.
     weights : str, optional
         The column of weights.
+    covariates : sequence of str, optional
+        The columns with linear effects.
     skip_bad, keep_missing : bool
         See `Reading`.
     """
@@ -257,8 +265,9 @@ def open_source(
     files = find_files([str(path) for path in paths])
     labels = [label for _, label in files]
     first = _open_file(*files[0])
-    inputs = choose_inputs(first.label, first.names, targets, inputs, weights)
-    names = [*inputs, *targets, *([] if weights is None else [weights])]
+    covariates = tuple(covariates or ())
+    inputs = choose_inputs(first.label, first.names, targets, inputs, weights, covariates)
+    names = [*inputs, *covariates, *targets, *([] if weights is None else [weights])]
     pieces: list[Piece] = []
     num_rows, exact = 0.0, True
     # One after the other: headers of text hold some rows.
@@ -274,7 +283,7 @@ def open_source(
             if name not in inputs and kind == "time":
                 raise InputError(
                     f"Column {name!r} of {file.label} holds date-times, but only inputs may: "
-                    "targets and weights must be numbers."
+                    "targets, weights and covariates must be numbers."
                 )
             if kind != want:
                 words = {"number": "numbers", "time": "date-times"}
@@ -285,7 +294,9 @@ def open_source(
         pieces += file.pieces
         num_rows, exact = num_rows + file.num_rows, exact and file.exact
     unscaled = tuple(SINCE_1970 if first.kind(name) == "time" else None for name in inputs)
-    reading = Reading(tuple(inputs), tuple(targets), weights, unscaled, skip_bad, keep_missing)
+    reading = Reading(
+        tuple(inputs), tuple(targets), weights, unscaled, skip_bad, keep_missing, covariates
+    )
     description = labels[0]
     if len(labels) > 1:
         description = f"{len(labels)} files from {labels[0]} to {labels[-1]}"
@@ -341,23 +352,36 @@ def find_files(data: Sequence[str]) -> list[tuple[str, str]]:
                 raise InputError(f"No file matches {name}.")
             found.update((match, match) for match in matches)
         else:
-            found[name] = _STANDARD_INPUT if path.name == _STANDARD_INPUT else name
+            # Standard input, or the table of a map.
+            ours = path.name == _STANDARD_INPUT or path.name.endswith(_OF_MAP)
+            found[name] = path.name.removesuffix(_OF_MAP) if ours else name
     return list(found.items())
 
 
 @contextmanager
-def standard_input_as_file(data: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    """Copy standard input, if "-" is among the data, to a file for as long as it is read."""
-    if STANDARD not in data:
+def as_tables(data: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    """Yield the names of tables: standard input ("-") and maps become files while they are read."""
+    if STANDARD not in data and not any(map(is_map, data)):
         yield tuple(data)
         return
     with temporary_folder() as folder:
-        path = folder / _STANDARD_INPUT
-        with path.open("wb") as stream:
-            shutil.copyfileobj(sys.stdin.buffer, stream)
-        if path.stat().st_size == 0:
-            raise InputError("Standard input is empty.")
-        yield tuple(str(path) if name == STANDARD else name for name in data)
+        yield tuple(_as_table(name, folder) for name in data)
+
+
+def _as_table(name: str, folder: Path) -> str:
+    if is_map(name):
+        require_arrow(f"Reading {name}")
+        path = folder / f"{Path(name).name}{_OF_MAP}"
+        map_table(name).to_parquet(path)
+        return str(path)
+    if name != STANDARD:
+        return name
+    path = folder / _STANDARD_INPUT
+    with path.open("wb") as stream:
+        shutil.copyfileobj(sys.stdin.buffer, stream)
+    if path.stat().st_size == 0:
+        raise InputError("Standard input is empty.")
+    return str(path)
 
 
 def _is_table(file: Path, folder: Path) -> bool:

@@ -193,13 +193,7 @@ def add_sketches(first: Sketch, second: Sketch) -> Sketch:
         # Each sketch shifts its targets by the mean of its first rows.
         other = other.standardised(first.shift - second.shift, 1.0)
     extent = first.extent.with_box(second.extent)
-    if first.likelihood != second.likelihood:
-        raise LatticeMismatchError(
-            f"Statistics add up for one likelihood only, got {first.likelihood} and "
-            f"{second.likelihood}."
-        )
-    constants = first.constants + second.constants
-    total = replace(first, statistics=statistics + other, extent=extent, constants=constants)
+    total = replace(first, statistics=statistics + other, extent=extent)
     total.check_extent(extent)
     return total
 
@@ -386,7 +380,7 @@ def fingerprint(source: RowSource, settings: Any) -> str:
             os.path.abspath(piece.path): [piece.size, piece.modified, piece.content]
             for piece in source.pieces
         },
-        "columns": [reading.inputs, reading.targets, reading.weights],
+        "columns": [reading.inputs, reading.covariates, reading.targets, reading.weights],
         "skip_bad": reading.skip_bad,
         "settings": _described(settings),
     }

@@ -1,35 +1,28 @@
-r"""DriftRegressor: kriging with external drift, the share of missing rows among the covariates.
+r"""DriftRegressor: covariates that are a function of the inputs, among them where rows are missing.
 
     y = f(x) + βᵀz(x) + noise
 
-with a flat prior for β. With K the covariance of y without the drift, and Z the covariates at the
-rows,
-
-    Cov(β) = (ZᵀK⁻¹Z)⁻¹,   β = Cov(β) ZᵀK⁻¹y
-    mean(x) = μ_y(x) + (z(x) − μ_z(x))ᵀβ
-    variance(x) = var f(x) + (z(x) − μ_z(x))ᵀ Cov(β) (z(x) − μ_z(x))
-
-where μ_y and μ_z are the predictions of the process alone for the targets and for each covariate:
-one fit with all of them as targets. At the rows, K⁻¹y = (y − μ_y)/s².
-
-A covariate may be the share of the neighbourhood without rows (`RowGaps`): the model then takes
-into account that rows may be missing for a reason, so that their places are informative about the
-values. Around x, with Gaussian weights g of bandwidth h along each column, that share is
+is a `GPRegressor` with covariates z(x). A covariate may be the share of the neighbourhood without
+rows (`RowGaps`): the model then takes into account that rows may be missing for a reason, so that
+their places are informative about the values. Around x, with Gaussian weights g of bandwidth h
+along each column, that share is
 
     z(x) = 1 − Σ_n g(x − x_n) / (ρ ∫_box g(x − u) du),      0 ≤ z ≤ 1
 
 with ρ the density in well-covered places; the volume beyond the box around the rows does not count.
 The sum is a Fourier series: the sums of the rows on a lattice times the transform of g. A row does
 not count as its own neighbour, so that z means the same at the rows as between them.
+
+Of several bandwidths the evidence chooses: with the effects b of all of them at once, of precision
+P and broad priors, the share j alone adds (P b)_j²/(2 P_jj) to the largest log p(y).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Self, cast
+from typing import Any, Self
 
 import numpy as np
-import scipy.linalg
 from numpy.typing import ArrayLike, NDArray
 from scipy.spatial import KDTree
 from scipy.special import ndtr
@@ -37,7 +30,6 @@ from sklearn.base import BaseEstimator, RegressorMixin, clone
 from sklearn.utils.validation import check_is_fitted
 
 from orthogp.errors import InputError, check_finite
-from orthogp.fields.posterior import IterativePosterior
 from orthogp.regressor import GPRegressor
 from orthogp.statistics import FourierStatistics, FrequencyLattice
 from orthogp.statistics.lattice import MAX_DIMS
@@ -56,8 +48,6 @@ _HIGHEST = 4.5
 _ALONE = 1e-2
 # The smallest standard deviation of the shares at the rows that shows gaps.
 _ALIKE = 1e-3
-# The largest relative difference that is rounding.
-_ROUNDING = 1e-8
 
 Covariates = Callable[[NDArray[np.float64]], ArrayLike]
 
@@ -149,29 +139,13 @@ class GapShare:
         return (total - occupied) / np.prod(ends[1] - ends[0], axis=1)
 
 
-class Effects(NamedTuple):
-    """The effects β of covariates, (q,), in units of y for each unit of a covariate.
-
-    `evidence_gain` is ½ βᵀ Cov(β)⁻¹ β, what they add to the largest log p(y), in nats.
-    """
-
-    values: NDArray[np.float64]
-    covariance: NDArray[np.float64]
-    evidence_gain: float
-
-    @property
-    def standard_errors(self) -> NDArray[np.float64]:
-        """The standard errors of the values, (q,)."""
-        return np.sqrt(np.diag(self.covariance))
-
-
 class DriftRegressor(RegressorMixin, BaseEstimator):
-    """A GPRegressor plus effects of covariates.
+    """A GPRegressor with covariates that are a function of X.
 
     Parameters
     ----------
     regressor : GPRegressor
-        The model without the drift. Its hyperparameters are learned from y as it is.
+        The model of y beside the drift.
     drift : RowGaps or callable
         Covariates as a function of X, (n, d) → (n, q). Among several bandwidths, that with the
         largest evidence is taken.
@@ -184,7 +158,7 @@ class DriftRegressor(RegressorMixin, BaseEstimator):
     drift_ : callable
         The covariates, with the chosen bandwidth.
     regressor_ : GPRegressor
-        Fitted to y and the covariates as targets.
+        Fitted with the covariates.
     """
 
     n_features_in_: int
@@ -203,26 +177,19 @@ class DriftRegressor(RegressorMixin, BaseEstimator):
         known = rows.X.astype(np.float64)
         kernel, features = self.regressor.kernel, self.regressor.features
         self.columns_ = choose_model(kernel, features, known.shape[1]).columns
-        choices, columns = self._choices(known, rows.weights)
-        targets = rows.y[:, 0].astype(np.float64)
-        # In units of y, so that solutions are equally accurate for all columns.
-        shift = columns.mean(axis=0) if self.regressor.mean is not None else 0 * columns[0]
-        spread = np.sqrt(np.mean((columns - shift) ** 2, axis=0))
-        if np.any(spread <= _ROUNDING * np.max(np.abs(columns), axis=0)):
-            raise InputError("A covariate is the same at all rows: it has no effect to be learned.")
-        scaled = (columns - shift) * (targets.std() or 1.0) / spread
-        together = np.column_stack([targets, scaled])
-        model = self._learned(X, targets, sample_weight).fit(X, together, sample_weight)
-        effects = self._effects(model, X, together, rows.weights, choices)
-        best, (self.drift_, chosen) = max(
-            zip(effects, choices, strict=True), key=lambda pair: pair[0].evidence_gain
-        )
-        self._scale = (targets.std() or 1.0) / spread[chosen]
-        self._shift, self._chosen = shift[chosen], chosen
-        self._scaled_effects = best
-        covariance = best.covariance * np.outer(self._scale, self._scale)
-        self.effects_ = Effects(best.values * self._scale, covariance, best.evidence_gain)
-        self.regressor_ = model
+        choices = self._choices(known, rows.weights)
+        columns = [self._covariates(choice, known) for choice in choices]
+        model = clone(self.regressor).fit(X, y, sample_weight, np.concatenate(columns, axis=1))
+        best = 0
+        if len(choices) > 1:
+            effects = model.effects_
+            precision = np.linalg.inv(effects.covariance)
+            gains = (precision @ effects.values) ** 2 / (2 * np.diag(precision))
+            best = int(np.argmax(gains))
+            again: Any = clone(self.regressor)
+            again.set_params(kernel=model.kernel_, noise_variance=model.noise_variance_)
+            model = again.fit(X, y, sample_weight, columns[best])
+        self.drift_, self.regressor_, self.effects_ = choices[best], model, model.effects_
         return self
 
     def predict(self, X: ArrayLike, return_std: bool = False, include_noise: bool = False) -> Any:
@@ -234,25 +201,20 @@ class DriftRegressor(RegressorMixin, BaseEstimator):
             For a new observation instead of the function itself.
         """
         check_is_fitted(self, "effects_")
-        both = self.regressor_.predict(X, return_std=return_std, include_noise=include_noise)
-        mean, deviation = both if return_std else (both, None)
         z = self._covariates(self.drift_, np.asarray(X, dtype=np.float64))
-        left = (z - self._shift) * self._scale - mean[:, 1:][:, self._chosen]
-        drifted = mean[:, 0] + left @ self._scaled_effects.values
-        if deviation is None:
-            return drifted
-        added = np.einsum("nq,qr,nr->n", left, self._scaled_effects.covariance, left)
-        return drifted, np.sqrt(deviation[:, 0] ** 2 + added)
+        return self.regressor_.predict(X, return_std, include_noise=include_noise, covariates=z)
 
     def summary(self) -> str:
-        """Return the effects, and the model without them, in a page of text."""
+        """Return the effects, and the model that has them, in a page of text."""
         check_is_fitted(self, "effects_")
-        effects = self.effects_
         shown = ", ".join(
             f"{value:.4g} ± {error:.2g}"
-            for value, error in zip(effects.values, effects.standard_errors, strict=True)
+            for value, error in zip(
+                self.effects_.values, self.effects_.standard_errors, strict=True
+            )
         )
-        line = f"DriftRegressor: effects {shown}; evidence {effects.evidence_gain:,.1f} nats larger"
+        gain = self.effects_.evidence_gain
+        line = f"DriftRegressor: effects {shown}; evidence {gain:,.1f} nats larger"
         if isinstance(self.drift_, GapShare):
             bandwidth = ", ".join(f"{h:.4g}" for h in self.drift_.bandwidth)
             line += f"\n  of the share without rows, bandwidth [{bandwidth}]"
@@ -260,15 +222,12 @@ class DriftRegressor(RegressorMixin, BaseEstimator):
 
     def _choices(
         self, X: NDArray[np.float64], weights: NDArray[np.float64] | None
-    ) -> tuple[list[_Choice], NDArray[np.float64]]:
-        """Return the covariates to choose from, and all of their columns."""
-        if isinstance(self.drift, RowGaps):
-            X = X[:, self.columns_]
-            shares = self.drift.of(X if weights is None else X[weights > 0])
-            choices = [_Choice(share, np.array([i])) for i, share in enumerate(shares)]
-            return choices, np.concatenate([share(X) for share in shares], axis=1)
-        columns = self._covariates(self.drift, X)
-        return [_Choice(self.drift, np.arange(columns.shape[1]))], columns
+    ) -> Sequence[GapShare | Covariates]:
+        """Return the covariates to choose from."""
+        if not isinstance(self.drift, RowGaps):
+            return [self.drift]
+        X = X[:, self.columns_]
+        return self.drift.of(X if weights is None else X[weights > 0])
 
     def _covariates(
         self, covariates: GapShare | Covariates, X: NDArray[np.float64]
@@ -285,55 +244,3 @@ class DriftRegressor(RegressorMixin, BaseEstimator):
             )
         check_finite(values, "drift")
         return values
-
-    def _learned(
-        self, X: ArrayLike, y: NDArray[np.float64], sample_weight: ArrayLike | None
-    ) -> GPRegressor:
-        """Return an unfitted regressor with the hyperparameters learned from y alone."""
-        model: Any = clone(self.regressor)
-        if model.features == "auto" and model.solver == "auto":
-            # Effects need the covariance among all rows, not among nearest neighbours only.
-            model.set_params(features="lattice")
-        if not model.learn and not isinstance(model.kernel, str):
-            return model
-        # The learned kernel is in units of y, the same for all targets.
-        model.fit(X, y, sample_weight)
-        fixed = {"kernel": model.kernel_, "noise_variance": model.noise_variance_, "learn": False}
-        return cast(Any, clone(model)).set_params(**fixed)
-
-    def _effects(
-        self,
-        model: GPRegressor,
-        X: ArrayLike,
-        together: NDArray[np.float64],
-        weights: NDArray[np.float64] | None,
-        choices: list[_Choice],
-    ) -> list[Effects]:
-        """Return the effects of each choice of covariates, in the scale of the targets."""
-        posterior = model.posterior_
-        noise = posterior.noise_variance
-        if isinstance(posterior, IterativePosterior):
-            noise += posterior.residual
-        left = (together - model.predict(X)) / (noise * float(model.target_scale_[0]) ** 2)
-        if weights is not None:
-            left *= weights[:, None]
-        products = (together - model.target_offset_).T @ left
-        products = (products + products.T) / 2
-        effects = []
-        for choice in choices:
-            columns = 1 + choice.columns
-            precision = products[np.ix_(columns, columns)]
-            lengths = np.sqrt(np.maximum(np.diag(precision), 1e-300))
-            if np.linalg.eigvalsh(precision / np.outer(lengths, lengths))[0] < _ROUNDING:
-                raise InputError("Covariates say the same as each other: leave some of them out.")
-            covariance = scipy.linalg.inv(precision)
-            values = covariance @ products[columns, 0]
-            effects.append(Effects(values, covariance, 0.5 * float(values @ products[columns, 0])))
-        return effects
-
-
-class _Choice(NamedTuple):
-    """Covariates, and the numbers of their columns."""
-
-    covariates: GapShare | Covariates
-    columns: NDArray[np.int64]

@@ -186,7 +186,10 @@ def modes_within(lattice: FrequencyLattice, reach: NDArray[np.int64], mean: Mean
 
 
 def points_over(features: Lattice, box: Domain) -> NDArray[np.float64]:
-    """Return a grid over a box that resolves the variance of lattice features, (n, d)."""
+    """Return a grid over a box that resolves the variance of lattice features, (n, d + q).
+
+    Covariates are average, where variances are smallest, and errors largest relative to them.
+    """
     reach, period = np.abs(features.indices).max(axis=0), features.lattice.period
     # A variance has twice the frequencies of its features; four points for a half-wave of it.
     wanted = np.ceil(16 * (reach + 1) * box.width / period).astype(int)
@@ -195,7 +198,9 @@ def points_over(features: Lattice, box: Domain) -> NDArray[np.float64]:
         np.linspace(lower, upper, n)
         for lower, upper, n in zip(box.lower, box.upper, numbers, strict=True)
     ]
-    return np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, len(axes))
+    places = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, len(axes))
+    average = features.mean.origin[len(features.mean.origin) - features.mean.num_covariates :]
+    return np.concatenate([places, np.tile(average, (len(places), 1))], axis=1)
 
 
 class KnownModes:

@@ -303,7 +303,7 @@ class AdditivePosterior(Posterior):
             own = self.features.slices[j]
             slopes[:, own] = np.concatenate([-omega * sines, omega * cosines], axis=1)
             unseen += max(prior - 2 * float(part.masses(self.kernels[j])[1:] @ omega**2), 0.0)
-        if self.features.num_slopes:
+        if self.features.mean.kind == "linear":
             at = self.features.num_features - self.features.num_slopes + dim
             slopes[:, at] = 1 / self.features.mean.width[dim]
         slopes *= self._amplitudes

@@ -359,7 +359,7 @@ class RowSource(Source):
         self.kernel = kernel
         self.slots = slots
         self._repeats = repeats
-        X, y, weights, _ = rows
+        X, y, weights = rows[:3]
         weights = np.ones(len(X)) if weights is None else np.asarray(weights, dtype=float)
         extra = -len(X) % _BLOCK_ROWS if len(X) > _BLOCK_ROWS else 0
         # Blocks of one shape are compiled once; the rows that fill the last up weigh nothing.

@@ -26,7 +26,12 @@ from orthogp.inference.bounds import factorise, unwhiten, whiten
 from orthogp.inference.certificates import Guarantee, PolishedMean
 from orthogp.inference.fourier_series import Blocks, SeriesBox
 from orthogp.inference.moments import Moments
-from orthogp.inference.predictive import Gaussian, PredictivePosterior, covariance_matrix
+from orthogp.inference.predictive import (
+    Gaussian,
+    PredictivePosterior,
+    covariance_matrix,
+    refuse_covariates,
+)
 from orthogp.inference.residual import unseen_modes
 from orthogp.inference.threads import one_thread
 from orthogp.kernels import Kernel
@@ -141,7 +146,8 @@ class LatticeFunction(NamedTuple):
         sines = np.insert(self.coefficients[s : 2 * s - 1], 0, 0.0, axis=0)
         waves = zip(self.coefficients[:s].T, sines.T, strict=True)
         series = np.stack([box.function(indices, *pair) for pair in waves])
-        values = evaluate_series(series, self.modes.lattice, X, num_threads=num_threads)
+        inputs = self.modes.mean.inputs(X)
+        values = evaluate_series(series, self.modes.lattice, inputs, num_threads=num_threads)
         return values + self.modes.mean.covariates(X) @ self.coefficients[2 * s - 1 :]
 
     def differentiated(self, dim: int) -> LatticeFunction:
@@ -149,19 +155,27 @@ class LatticeFunction(NamedTuple):
         s, omega = len(self.modes.indices), self.modes.omegas[:, dim, None]
         cosines, sines, slopes = np.split(self.coefficients, [s, 2 * s - 1])
         # (α cos θ + β sin θ)' = ωβ cos θ − ωα sin θ
-        constant = np.zeros_like(cosines[:1])
-        if len(slopes):
-            constant = slopes[dim : dim + 1] / self.modes.mean.width[dim]
+        constant = _trend_derivative(self.modes, dim) @ slopes
         waves = [constant, omega[1:] * sines, -omega[1:] * cosines[1:], np.zeros_like(slopes)]
         return self._replace(coefficients=np.concatenate(waves))
 
     def integral(self, lower: NDArray, upper: NDArray) -> NDArray[np.float64]:
         """Return the functions' integrals over boxes, (n, p)."""
+        refuse_covariates(self.modes.mean)
         parts = [
             integral_weights(self.modes, lower[part], upper[part]) @ self.coefficients
             for part in chunks(len(lower), max(1, _MOST_WEIGHTS // len(self.coefficients)))
         ]
         return np.concatenate(parts)
+
+
+def _trend_derivative(features: LatticeFeatures, dim: int) -> NDArray[np.float64]:
+    """Return the derivatives of the mean function's covariates along a column, (1, q)."""
+    mean = features.mean
+    derivative = np.zeros((1, mean.num_slopes))
+    if mean.kind == "linear":
+        derivative[0, dim] = 1 / mean.width[dim]
+    return derivative
 
 
 def integral_weights(modes: Lattice, lower: NDArray, upper: NDArray) -> NDArray[np.float64]:
@@ -373,13 +387,13 @@ class Posterior(PredictivePosterior):
     def derivative(self, X: NDArray, dim: int = 0) -> Gaussian:
         """Return mean and variance of ∂f/∂x_dim at the rows of X."""
         X = np.asarray(X, dtype=np.float64)
-        prior = derivative_prior(self.kernel, X.shape[1], dim)
+        prior = derivative_prior(self.kernel, self._part.lattice.num_dims, dim)
         self.require_covered(X)
         s, omega = len(self._part.indices), self._part.omegas[:, dim]
         blocks = Blocks.split(self._excess_covariance, s).differentiated(omega)
         series = self._box.quadratic(self._part.indices, blocks)
         variance = prior + self._evaluate(series[None], X)[:, 0]
-        if self.features.mean.slope_variance:
+        if self.features.mean.kind == "linear":
             slope, width = 2 * s - 1 + dim, self.features.mean.width[dim]
             covariance = self._coefficient_covariance(slice(None))[:, slope : slope + 1] / width
             # Twice the covariance with the slope, whose variance is then counted twice.
@@ -396,6 +410,7 @@ class Posterior(PredictivePosterior):
         variance errs on the large side.
         """
         lower, upper = check_boxes(lower, upper)
+        refuse_covariates(self.features.mean)
         self.require_covered(lower)
         self.require_covered(upper)
         weights = integral_weights(self._part, lower, upper)
@@ -440,7 +455,8 @@ class Posterior(PredictivePosterior):
         """Return at which rows which components are outside their domain, (n, j)."""
         if self.domain.outside(X) is None:
             return None
-        beyond = (self.domain.lower > X) | (self.domain.upper < X)
+        inputs = X[:, : len(self.domain.lower)]
+        beyond = (self.domain.lower > inputs) | (self.domain.upper < inputs)
         outside = np.stack([beyond[:, own].any(axis=1) for own in self._bounded], axis=1)
         return outside if outside.any() else None
 
@@ -529,4 +545,5 @@ class Posterior(PredictivePosterior):
         return self._box.function(self._part.indices, coefficients[:s], sines)
 
     def _evaluate(self, series: NDArray[np.complex128], X: NDArray) -> NDArray[np.float64]:
-        return evaluate_series(series, self._part.lattice, X, num_threads=self.num_threads)
+        inputs = self.features.mean.inputs(X)
+        return evaluate_series(series, self._part.lattice, inputs, num_threads=self.num_threads)

@@ -55,6 +55,8 @@ class PredictivePosterior(ABC):
 
     #: Whether f is a sum of components with lattices of their own.
     additive: ClassVar[bool] = False
+    #: The most points at which a joint covariance is formed.
+    most_joint: ClassVar[int] = _MOST_JOINT
 
     noise_variance: float
     #: k(0), and what of it the features leave out on average.
@@ -84,6 +86,15 @@ class PredictivePosterior(ABC):
     def integral(self, lower: NDArray, upper: NDArray) -> Gaussian:
         """Return mean and variance of ∫ f over boxes [lower_n, upper_n], (n, d) each."""
         raise InputError('Integrals need the lattice: fit with features="lattice".')
+
+
+def refuse_covariates(mean: MeanPrior) -> None:
+    """Raise `InputError` if an integral would need covariates, unknown between the rows."""
+    if mean.num_covariates:
+        raise InputError(
+            "Integrals over boxes need the covariates at every point of a box, which only you "
+            "know: average predictions at points with their covariates (predict_blocks)."
+        )
 
 
 class JointDraws:

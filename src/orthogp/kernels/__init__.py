@@ -27,6 +27,7 @@ from orthogp.kernels.terms import additive as additive
 from orthogp.kernels.terms import components as components
 from orthogp.kernels.terms import from_sklearn as from_sklearn
 from orthogp.kernels.terms import resolve_kernel as resolve_kernel
+from orthogp.kernels.terms import seasonal as seasonal
 from orthogp.kernels.transformed import Categorical as Categorical
 from orthogp.kernels.transformed import Cyclic as Cyclic
 from orthogp.kernels.transformed import Rotated as Rotated

@@ -11,10 +11,15 @@ import numpy as np
 
 from orthogp.errors import KernelError
 from orthogp.kernels.base import KERNEL_NAMES, Columns, Kernel, On, Sum, product
+from orthogp.kernels.densities import QuasiPeriodic
 from orthogp.kernels.priors import Noise
 from orthogp.kernels.stationary import RBF, Matern, Matern12, Matern32, Matern52, RationalQuadratic
 from orthogp.kernels.transformed import Categorical, Cyclic, has_own_period, own_periods
 
+# The periods of the calendar's seasons in days.
+_SEASONS = {"yearly": 365.2425, "weekly": 7.0, "daily": 1.0}
+# The lengths of units of time in days.
+_DAYS = {"days": 1.0, "years": 365.2425, "hours": 1 / 24, "minutes": 1 / 1440, "seconds": 1 / 86400}
 #: What stands before the name of a kernel to mean one kernel on each column.
 ADDITIVE_PREFIX = "additive-"
 
@@ -116,6 +121,39 @@ def additive(
 
     single = (on_column(column).on(column) for column in range(num_columns))
     return Sum((*single, *(on_columns(tuple(columns)) for columns in joint)))
+
+
+def seasonal(*seasons: str | float, unit: str = "days", variance: float = 1.0) -> Kernel:
+    """Return the sum of one quasi-periodic kernel for each season, their periods fixed.
+
+    k(τ) = Σ_s v_s exp(−½ (τ/ℓ_s)²) exp(−2 sin²(π τ/p_s)/r_s²)
+
+    Each season keeps its shape over ℓ_s, at first ten periods, and all but p_s is learned.
+
+    Parameters
+    ----------
+    *seasons : str or float
+        "yearly" (365.2425 days), "weekly", "daily", or a period in the unit of the column.
+    unit : str
+        That of the time column: "days", as dates in data frames have, "years", "hours", "minutes"
+        or "seconds".
+    variance : float
+        Where the learning of each v_s starts, in units of y².
+    """
+    if unit not in _DAYS:
+        raise KernelError(f"unit must be one of {', '.join(_DAYS)}, got {unit!r}.")
+    if not seasons:
+        raise KernelError("At least one season is needed, such as seasonal('yearly').")
+    parts = []
+    for season in seasons:
+        if isinstance(season, str) and season not in _SEASONS:
+            raise KernelError(
+                f"A season is one of {', '.join(_SEASONS)} or a period, got {season!r}."
+            )
+        known = isinstance(season, str)
+        period = _SEASONS[season] / _DAYS[unit] if known else float(season)
+        parts.append(QuasiPeriodic(variance, 10 * period, period, 1.0).fix("period"))
+    return Sum.of(parts)
 
 
 def resolve_additive(kernel: object, num_columns: int, most_joint: int) -> KernelChoice:

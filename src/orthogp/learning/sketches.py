@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from orthogp.errors import InputError, LatticeMismatchError
 from orthogp.features import MeanPrior
-from orthogp.inference.separable import GAUSSIAN, Separable, resolve_likelihood
 from orthogp.kernels.terms import Term
 from orthogp.learning.layout import Factors, Layout, Setup
 from orthogp.learning.problem import FitSettings
@@ -63,10 +62,6 @@ class Sketch:
         For each component, for each of its columns: the decimations that its lattice allows.
     repeats : bool
         Whether weights count rows (else they divide the noise variance), for an additive model.
-    likelihood : str
-        The name of the likelihood whose targets and weights are summed.
-    constants : (k,)
-        What else the likelihood needs to know of the targets, in totals.
     """
 
     statistics: Statistics
@@ -77,21 +72,14 @@ class Sketch:
     terms: tuple[Term, ...] = field(default=(), kw_only=True)
     factors: Factors = field(default=(), kw_only=True)
     repeats: bool = field(default=True, kw_only=True)
-    likelihood: str = field(default=GAUSSIAN, kw_only=True)
-    constants: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0), kw_only=True)
 
     @classmethod
     def begin(cls, rows: Rows, setup: Setup) -> Self:
         """Sum the first rows on lattices that suit them."""
-        family = resolve_likelihood(setup.likelihood)
-        if family is not None:
-            rows, constants = family.summands(rows)
-            plain = cls.begin(rows, replace(setup, likelihood=GAUSSIAN))
-            return replace(plain, likelihood=setup.likelihood, constants=constants)
         own = _merged(rows, setup.repeats) if setup.terms else rows
         X = own.used
         extent = Domain.around(X).with_box(setup.domain)
-        mean, shift = mean_prior(setup.mean, extent, setup.terms), mean_target(own)
+        mean, shift = mean_prior(setup.mean, extent, setup.terms, rows), mean_target(own)
         if not setup.terms:
             lattice = setup.lattice(extent, len(X))
             return cls(_sums(lattice, rows, mean, shift, setup.num_threads), extent, mean, shift)
@@ -128,38 +116,19 @@ class Sketch:
         if sign > 0:
             extent = extent.with_box(Domain.around(rows.used))
             self.check_extent(extent)
-        rows, constants = self._summands(rows)
         sums: Any = self._sums(rows, num_threads)
         statistics = self.statistics + sums if sign > 0 else self.statistics - sums
         if sign < 0 and (statistics.rows < 2 or statistics.count <= 0):
             raise InputError(
                 f"Taking these rows out would leave {statistics.rows:g}: at least two must stay."
             )
-        constants = self.constants + sign * constants
-        return replace(self, statistics=statistics, extent=extent, constants=constants)
+        return replace(self, statistics=statistics, extent=extent)
 
     def alone(self, rows: Rows, num_threads: int) -> Self:
         """Return the sketch of these rows only, on the same lattices: it adds to this one."""
         extent = Domain.around(rows.used)
         self.check_extent(self.extent.with_box(extent))
-        rows, constants = self._summands(rows)
-        sums = self._sums(rows, num_threads)
-        return replace(self, statistics=sums, extent=extent, constants=constants)
-
-    @property
-    def family(self) -> Separable | None:
-        """The likelihood, `None` if the noise is Gaussian."""
-        return resolve_likelihood(self.likelihood)
-
-    @property
-    def plain(self) -> Any:
-        """The statistics of the targets as they are, nothing taken off."""
-        return self.statistics.standardised(-self.shift, 1.0)
-
-    def _summands(self, rows: Rows) -> tuple[Rows, NDArray[np.float64]]:
-        """Return rows as the likelihood sums them, and its totals."""
-        family = self.family
-        return (rows, np.zeros(0)) if family is None else family.summands(rows)
+        return replace(self, statistics=self._sums(rows, num_threads), extent=extent)
 
     def summed(self, lattice: FrequencyLattice, rows: Rows, num_threads: int) -> Self:
         """Return the sketch of the same rows on another lattice, for the iterative solver."""
@@ -217,11 +186,7 @@ class Sketch:
         shared : bool
             Whether all targets have one scale.
         """
-        statistics, family = self.statistics, self.family
-        if family is not None:
-            average = float(self.shift[0] + statistics.target_totals[0] / statistics.count)
-            offset = family.typical(average, statistics.count)
-            return Units(np.array([offset]), np.ones(1), constant=False)
+        statistics = self.statistics
         centre = statistics.target_totals / statistics.count
         square = statistics.yy / statistics.count
         variance = np.maximum(square - centre**2, 0.0)
@@ -263,18 +228,49 @@ def mean_target(rows: Rows) -> NDArray[np.float64]:
     return mean
 
 
-def mean_prior(kind: str | None, extent: Domain, terms: Sequence[Term] = ()) -> MeanPrior:
-    """Return the prior of a mean function over the rows' extent."""
-    width = extent.width / 2
+def mean_prior(
+    kind: str | None, extent: Domain, terms: Sequence[Term] = (), rows: Rows | None = None
+) -> MeanPrior:
+    """Return the prior of a mean function over the rows' extent.
+
+    Parameters
+    ----------
+    rows : Rows, optional
+        Rows with covariates, which are standardised as they are in these.
+    """
+    origin, width = extent.centre, extent.width / 2
     for term in terms:
         # An infinite width is no slope: codes and hours have none.
         width[[c for c, p in zip(term.columns, term.periods, strict=True) if p]] = np.inf
+    q = 0 if rows is None else rows.num_covariates
+    if rows is not None and q:
+        centre, spread = standardisation(rows.covariates, rows.weights, centred=kind is not None)
+        linear = kind == "linear"
+        origin = np.concatenate([origin, centre]) if linear else centre
+        width = np.concatenate([width, spread]) if linear else spread
     return MeanPrior(
         offset_variance=0.0 if kind is None else OFFSET_SD**2,
-        slope_variance=SLOPE_SD**2 if kind == "linear" else 0.0,
-        origin=extent.centre,
+        slope_variance=SLOPE_SD**2 if kind == "linear" or q else 0.0,
+        origin=origin,
         width=width,
+        num_covariates=q,
     )
+
+
+def standardisation(
+    columns: NDArray, weights: NDArray[np.float64] | None, *, centred: bool
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return what is taken from columns and what they are divided by, one where they are constant.
+
+    The mean and the standard deviation; zero and the root mean square if not `centred`.
+    """
+    columns = columns.astype(np.float64, copy=False)
+    centre = np.zeros(columns.shape[1])
+    if centred:
+        centre = np.average(columns, axis=0, weights=weights)
+    spread = np.sqrt(np.average((columns - centre) ** 2, axis=0, weights=weights))
+    constant = spread <= ROUNDING * np.abs(columns).max(axis=0, initial=0.0)
+    return centre, np.where(constant, 1.0, spread)
 
 
 def _sums(
@@ -286,7 +282,7 @@ def _sums(
     repeats: bool = True,
 ) -> Statistics:
     """Return the sums of the rows on one lattice, or on those of several components."""
-    covariates = mean.covariates if mean.slope_variance else None
+    covariates = mean.covariates if mean.num_slopes else None
     own: dict[str, Any] = {"covariates": covariates, "num_threads": num_threads}
     if isinstance(where, FrequencyLattice):
         return FourierStatistics.from_data(where, *rows[:3], target_shift=shift, **own)
@@ -365,8 +361,8 @@ class KeptRows(Sketch):
     def keep(cls, rows: Rows, *, mean: str | None, domain: Domain | None) -> Self:
         """Return the rows, with the mean function's prior for them."""
         X, y, weights = _used(rows)
-        extent = Domain.around(X).with_box(domain)
-        prior = mean_prior(mean, extent)
+        extent = Domain.around(rows.used).with_box(domain)
+        prior = mean_prior(mean, extent, rows=rows)
         shift = mean_target(Rows(X, y, weights))
         return cls(RowTotals.of(y, weights, shift), extent, prior, shift, X, y, weights)
 
@@ -388,7 +384,7 @@ class KeptRows(Sketch):
         return replace(
             self,
             statistics=statistics,
-            extent=self.extent.with_box(Domain.around(X)),
+            extent=self.extent.with_box(Domain.around(self.mean.inputs(X))),
             X=X,
             y=y,
             weights=weights,
@@ -404,7 +400,8 @@ class KeptRows(Sketch):
     def rows(self) -> Rows:
         """The rows as they came."""
         plain = np.all(self.weights == 1)
-        return Rows(self.X, self.y, None if plain else self.weights)
+        weights = None if plain else self.weights
+        return Rows(self.X, self.y, weights, num_covariates=self.mean.num_covariates)
 
     def standardised_rows(self, units: Units) -> Rows:
         """Return the rows with standardised targets."""

@@ -41,6 +41,7 @@ from orthogp.learning.starts import with_variance
 from orthogp.neighbours.conditionals import Sets, Terms, innovations, terms
 from orthogp.neighbours.nearest import OrderedRows, metric_lengths, widths_of
 from orthogp.neighbours.posterior import NeighbourPosterior, Trend
+from orthogp.statistics.nufft import chunks
 
 Array = NDArray[np.float64]
 Indices = NDArray[np.int64]
@@ -66,6 +67,11 @@ _ALL_TERMS = 6000
 _CURVATURE_TERMS = 800
 # The number of rows at the head of the order that the mean function is learned from.
 _TREND_ROWS = 4000
+# The same of the effects of covariates, once the hyperparameters are learned: neighbouring rows say
+# most about covariates that vary from row to row.
+_EFFECT_ROWS = 100_000
+# The number of these rows that are looked at together, which bounds memory.
+_TREND_BLOCK = 20_000
 # The numbers of neighbours that are tried for predictions.
 _PREDICTED = (32, 64, 128, 256)
 # The number of neighbours that predictions usually take.
@@ -138,16 +144,19 @@ class NeighbourFitter:
         self._threads = num_threads
         self._rng = np.random.default_rng(seed)
         self._order = self._rng.permutation(len(rows.X))
-        self._X = rows.X[self._order]
+        self._mean_columns = mean.features(rows.X)[self._order]
+        # The rows as the kernel sees them.
+        self._seen = rows._replace(X=mean.inputs(rows.X))
+        self._X = self._seen.X[self._order]
         # Distances keep their digits where inputs are far from zero.
-        self._origin = rows.X.mean(axis=0)
+        self._origin = self._X.mean(axis=0)
         self._centred = self._X - self._origin
         self._width = widths_of(self._X)
         self._lengths: Array | None = None
         self._found: OrderedRows | None = None
         self._head: tuple[Array, Indices] | None = None
         self._progress = Progress()
-        few = rows.X.shape[1] <= 3
+        few = self._X.shape[1] <= 3
         self._last_terms = _LAST_TERMS[few]
         self._counts = tuple(min(m, max(len(self._X) - 1, 1)) for m in _NEIGHBOURS[few])
 
@@ -178,13 +187,13 @@ class NeighbourFitter:
     @cached_property
     def _sd(self) -> Array:
         """The standard deviation of each column, one where it is zero, (d,)."""
-        sd = self._rows.X.std(axis=0)
+        sd = self._X.std(axis=0)
         return np.where(sd > 0, sd, 1.0)
 
     @cached_property
     def _distances(self) -> Array:
         """Distances of some rows to the nearest ones, in standard deviations, themselves first."""
-        X = self._rows.X
+        X = self._seen.X
         few = (X[:: max(1, len(X) // 300)] - self._origin) / self._sd
         return self._near(self._sd).first(len(X)).query(few, _NEIGHBOUR + 1)[0]
 
@@ -374,9 +383,8 @@ class NeighbourFitter:
         """Return rows with their neighbours, and the mean function's columns (n, m+1, q)."""
         whole = np.concatenate([neighbours, positions[:, None]], axis=1)
         there = whole >= 0
-        columns = self._mean.features(self._X[whole.reshape(-1)])
-        columns = columns.reshape(*whole.shape, columns.shape[1])
-        sets = Sets.gather(self._rows, np.where(there, self._order[whole], -1))
+        columns = self._mean_columns[whole]
+        sets = Sets.gather(self._seen, np.where(there, self._order[whole], -1))
         return sets, np.where(there[:, :, None], columns, 0.0)
 
     def sets(
@@ -389,23 +397,30 @@ class NeighbourFitter:
         return Sets(sets.X, sets.y - trend, sets.noise, sets.there)
 
     def trend(self, kernel: Kernel, noise_variance: float, m: int | None = None) -> Trend:
-        """Return the mean function's coefficients by generalised least squares."""
-        p, q = self._rows.y.shape[1], self._mean.features(self._X[:1]).shape[1]
+        """Return the mean function's coefficients by generalised least squares.
+
+        Of the rows at the head of the order; of many more without m, if there are covariates.
+        """
+        p, q = self._rows.y.shape[1], self._mean_columns.shape[1]
         if q == 0:
             return Trend(np.zeros((0, p)), np.zeros((0, 0)), self._mean)
-        head = np.arange(min(len(self._X), _TREND_ROWS))
+        most = _EFFECT_ROWS if m is None and self._mean.num_covariates else _TREND_ROWS
+        head = np.arange(min(len(self._X), most))
         m = min(self._counts[-1] if m is None else m, max(len(head) - 1, 1))
         lengths, known = metric_lengths(kernel, self._width), self._head
-        if known is None or known[1].shape[1] != m or _moved(known[0], lengths):
+        if known is None or known[1].shape != (len(head), m) or _moved(known[0], lengths):
             found = OrderedRows(self._centred[head] / lengths, self._threads)
             self._head = known = lengths, found.query(head, m)
-        sets, columns = self._gather(head, known[1])
-        both = np.concatenate([columns, sets.y], axis=2)
-        new, variance = innovations(kernel, noise_variance, sets, both, self._threads)
-        weighted = new[:, :q] / variance[:, None]
-        precision = np.eye(q) + weighted.T @ new[:, :q]
+        precision, projection = np.eye(q), np.zeros((q, p))
+        for part in chunks(len(head), _TREND_BLOCK):
+            sets, columns = self._gather(head[part], known[1][part])
+            both = np.concatenate([columns, sets.y], axis=2)
+            new, variance = innovations(kernel, noise_variance, sets, both, self._threads)
+            weighted = new[:, :q] / variance[:, None]
+            precision += weighted.T @ new[:, :q]
+            projection += weighted.T @ new[:, q:]
         covariance = np.asarray(np.linalg.inv(precision), dtype=np.float64)
-        return Trend(covariance @ (weighted.T @ new[:, q:]), covariance, self._mean)
+        return Trend(covariance @ projection, covariance, self._mean)
 
     # ------------------------------------------------------------------ what a fit gives
 

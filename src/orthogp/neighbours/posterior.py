@@ -105,19 +105,20 @@ class NeighbourPosterior(PredictivePosterior):
         self.trend = trend
         self.num_neighbours = min(int(num_neighbours), len(rows.X))
         self._threads = num_threads
-        self._within = SetKernel(kernel, rows.X.shape[1])
-        self.lengths = metric_lengths(kernel, widths_of(rows.X))
-        self._origin = rows.X.mean(axis=0)
+        inputs = trend.prior.inputs(rows.X)
+        self._within = SetKernel(kernel, inputs.shape[1])
+        self.lengths = metric_lengths(kernel, widths_of(inputs))
+        self._origin = inputs.mean(axis=0)
         # All that a prediction needs of a row is fetched at once, and rows that are near each other
         # lie near each other in memory.
         columns = trend.prior.features(rows.X)
         parts = (
-            rows.X,
+            inputs,
             (self.noise_variance / rows.weights)[:, None],
             rows.y - columns @ trend.coefficients,
             columns,
         )
-        self._table = np.concatenate(parts, axis=1)[_in_leaves(self._scaled(rows.X))]
+        self._table = np.concatenate(parts, axis=1)[_in_leaves(self._scaled(inputs))]
         edges = np.cumsum([part.shape[1] for part in parts])[:-1]
         self._X, noise, self._centred, self._mean_columns = np.split(self._table, edges, axis=1)
         self._noise = noise[:, 0]
@@ -128,9 +129,9 @@ class NeighbourPosterior(PredictivePosterior):
         """The number of rows of different inputs."""
         return len(self.rows.X)
 
-    def _scaled(self, X: Array) -> Array:
+    def _scaled(self, inputs: Array) -> Array:
         """Return points where distances are looked for, less the rows' mean: it costs digits."""
-        return (X - self._origin) / self.lengths
+        return (inputs - self._origin) / self.lengths
 
     def with_neighbours(self, count: int) -> NeighbourPosterior:
         """Return the same posterior with predictions from another number of rows."""
@@ -153,22 +154,28 @@ class NeighbourPosterior(PredictivePosterior):
         X = as_rows(X)
         if self.num_rows == 1:
             return self.predict(X)
-        found = self._nearest.query(self._scaled(X), self.num_neighbours + 1)[1]
-        # Inputs are merged: at most one row, the nearest, has the same.
-        same = np.zeros(found.shape, dtype=bool)
-        same[:, 0] = np.all(self._X[found[:, 0]] == X, axis=1)
-        same[:, -1] |= ~same[:, 0]
+        found = self._nearest.query(self._scaled(self._inputs(X)), self.num_neighbours + 1)[1]
+        # Equal rows are merged: at most one has the same inputs and mean function's columns, and it
+        # is among the nearest.
+        own = np.concatenate([self._inputs(X), self.trend.prior.features(X)], axis=1)
+        have = np.concatenate([self._X, self._mean_columns], axis=1)
+        same = np.all(have[found] == own[:, None], axis=2)
+        same[:, -1] |= ~same.any(axis=1)
         return Gaussian(*self._predict(X, self._prior_part, found[~same].reshape(len(X), -1)))
+
+    def _inputs(self, X: Array) -> Array:
+        """Return the columns that the kernel acts on."""
+        return self.trend.prior.inputs(X)
 
     def derivative(self, X: NDArray, dim: int = 0) -> Gaussian:
         """Return mean and variance of ∂f/∂x_dim at the rows of X."""
         X = as_rows(X)
-        own = slope_variance(self.kernel, X.shape[1], dim)
+        own = slope_variance(self.kernel, len(self.lengths), dim)
         columns = self.trend.prior.slopes(X.shape[1])[dim]
 
         def prior(points: Array, rows: Array, at: Array) -> tuple[Array, float, Array]:
             lags = points[:, :, None, :] - rows[:, None, :, :]
-            cross = slopes(self.kernel, lags.reshape(-1, X.shape[1]), dim)
+            cross = slopes(self.kernel, lags.reshape(-1, len(self.lengths)), dim)
             return cross.reshape(lags.shape[:3]), own, np.tile(columns, (len(at), 1))
 
         return self._predict_in_blocks(X, prior)
@@ -185,7 +192,7 @@ class NeighbourPosterior(PredictivePosterior):
         """Return means and variances at the rows of X; see `_predict`."""
         mean = np.empty((len(X), self._centred.shape[1]))
         variance = np.empty(len(X))
-        order = _in_leaves(self._scaled(X))
+        order = _in_leaves(self._scaled(self._inputs(X)))
         for block in chunks(len(X), _BLOCK):
             part = order[block]
             mean[part], variance[part] = self._predict(X[part], prior)
@@ -200,19 +207,21 @@ class NeighbourPosterior(PredictivePosterior):
         columns. Each point looks at the rows in `nearest` and no others, if that is given.
         """
         if nearest is None:
-            nearest = self._nearest.query(self._scaled(X), self.num_neighbours)[1]
+            nearest = self._nearest.query(self._scaled(self._inputs(X)), self.num_neighbours)[1]
             groups = _grouped(nearest)
         else:
             groups = [_Groups(np.arange(len(X))[:, None], nearest)]
         mean = np.empty((len(X), self._centred.shape[1]))
         variance = np.empty(len(X))
+        inputs = self._inputs(X)
+        d = inputs.shape[1]
 
         def work(groups: _Groups) -> None:
             points, rows = groups
             there = rows >= 0
-            centre = X[points[:, :1]]
+            centre = inputs[points[:, :1]]
             table = self._table[rows]
-            at, noise, rest = np.split(table, [X.shape[1], X.shape[1] + 1], axis=2)
+            at, noise, rest = np.split(table, [d, d + 1], axis=2)
             at = at - centre
             K = self._within.values(at)
             if not there.all():
@@ -220,7 +229,7 @@ class NeighbourPosterior(PredictivePosterior):
                 K *= there[:, None, :]
             np.einsum("cii->ci", K)[:] += np.where(there, noise[:, :, 0], 1.0)
             flat = X[points.reshape(-1)]
-            cross, own, columns = prior(X[points] - centre, at, flat)
+            cross, own, columns = prior(inputs[points] - centre, at, flat)
             columns = columns.reshape(*points.shape, -1)
             right = np.concatenate([cross, rest.transpose(0, 2, 1)], axis=1)
             if not there.all():
@@ -285,6 +294,7 @@ class NeighbourPosterior(PredictivePosterior):
         points = np.asarray(unique, dtype=np.float64)
         order = np.random.default_rng(0).permutation(len(points))
         points, back = points[order], np.argsort(order)[back.reshape(-1)]
+        mean_columns, points = self.trend.prior.features(points), self._inputs(points)
         scaled = self._scaled(points)
         rows = self._nearest.query(scaled, self.num_neighbours)[1]
         count = min(_EARLIER, max(len(points) - 1, 1))
@@ -319,7 +329,7 @@ class NeighbourPosterior(PredictivePosterior):
             from_rows=_sparse(weights[:, :m], rows, len(self.rows.X)),
             from_points=_sparse(weights[:, m:], earlier, len(points)),
             variance=variance,
-            mean_columns=self.trend.prior.features(points),
+            mean_columns=mean_columns,
         )
         return chain, back
 

@@ -23,6 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr, ndtri, xlogy
 from sklearn.utils.validation import check_is_fitted
 
+from orthogp.covariates import with_covariates
 from orthogp.errors import InputError
 from orthogp.exact.process import ExactPosterior
 from orthogp.fields.posterior import MOST_JOINT, IterativePosterior
@@ -233,6 +234,7 @@ def diagnose(
     X: ArrayLike,
     y: ArrayLike,
     sample_weight: ArrayLike | None = None,
+    covariates: ArrayLike | None = None,
     *,
     max_rows: int = 10_000,
     seed: int = 0,
@@ -245,7 +247,7 @@ def diagnose(
     Parameters
     ----------
     model : GPRegressor or GPClassifier
-    X, y, sample_weight
+    X, y, sample_weight, covariates
         The rows that the model was fitted to, or some of them.
     max_rows : int
         The largest number of rows to predict; more are sampled at random.
@@ -258,12 +260,8 @@ def diagnose(
     rng = np.random.default_rng(seed)
     if hasattr(model, "classes_"):
         return _diagnose_classifier(model, X, y, max_rows, rng)
-    if model.likelihood_ is not None:
-        raise InputError(
-            f"Checks by leaving rows out are for Gaussian noise, not for the {model.likelihood} "
-            "likelihood: compare held-out rows with predict_quantiles."
-        )
     rows = check_rows(model, X, y, sample_weight, reset=False)
+    rows = with_covariates(model, rows, covariates, reset=False)
     if rows.y.shape[1] != len(model.target_scale_):
         raise InputError(
             f"y must have {len(model.target_scale_)} columns as in fit, got {rows.y.shape[1]}."
@@ -278,18 +276,19 @@ def _diagnose_regressor(
 ) -> RegressionDiagnostics:
     rows = rows._replace(y=np.asarray(rows.y, dtype=np.float64))
     some = rows.part(_choose(len(rows.X), affordable_rows(model, max_rows), rng))
-    left_out = leave_one_out(model, model._embedded(some.X), some.y, some.weights)
+    points = model._embedded(some.inputs, some.covariates)
+    left_out = leave_one_out(model, points, some.y, some.weights)
     sd = np.sqrt(left_out.variance)[:, None]
     z = left_out.residual / sd
-    scale, levels, box = model.target_scale_, np.array(LEVELS), Domain.around(rows.X)
-    along = [Bins.along(some.X, box, j, INPUT_BINS) for j in range(some.X.shape[1])]
+    scale, levels, box = model.target_scale_, np.array(LEVELS), Domain.around(rows.inputs)
+    along = [Bins.along(some.X, box, j, INPUT_BINS) for j in range(some.num_inputs)]
     cells = MAP_BINS if len(along) in (2, 3) else 0
     area = Bins.none(len(some.X))
     if cells:
         first, second = (Bins.along(some.X, box, j, cells) for j in range(2))
         # Rows of the matrix are the second input, as in an image.
         area = second.cross(first)
-    data = _data_bins(rows.X, box)
+    data = _data_bins(rows.inputs, box)
     inside = np.abs(z)[:, :, None] <= ndtri((1 + levels) / 2)
     return RegressionDiagnostics(
         rows=len(rows.X),

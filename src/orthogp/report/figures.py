@@ -289,7 +289,7 @@ class Figures:
         """Return how often the mean along a single input turns."""
         box = covered_range(self.model)
         points = np.linspace(box.lower[0], box.upper[0], _POINTS)[:, None]
-        mean = self.model.posterior_.predict_mean(points)[:, target]
+        mean = self.model.posterior_.predict_mean(self.model._embedded(points))[:, target]
         return int(np.count_nonzero(np.diff(np.sign(np.diff(mean)))))
 
     def _predict(self, points: NDArray[np.float64], target: int) -> Any:
@@ -437,7 +437,8 @@ def covered_range(model: Any) -> Domain:
         return model.domain_ if extent is None else extent
     if model._embedding is None:
         return model._sketch.extent
-    return Domain.around(model._embedding.degrees(model._sketch.X))
+    inputs = model._sketch.mean.inputs(model._sketch.X)
+    return Domain.around(model._embedding.degrees(inputs))
 
 
 def grid_points(lower: NDArray, upper: NDArray, counts: Sequence[int]) -> NDArray[np.float64]:

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from orthogp.errors import InputError, OrthogpError
+from orthogp.files.columns import UNITS, TimeScale
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -55,6 +56,8 @@ _NARROW = 6.0
 _EXACT = "exact GP"
 _DPI = 150
 _FORMATS = (".png", ".pdf", ".svg")
+# The label of an axis along which there are date-times.
+_TIME_LABEL = re.compile(rf"(?P<name>.*) \((?P<unit>{'|'.join(UNITS)}) since (?P<origin>[\d-]+)\)")
 
 _INK, _PAPER = "#1a1a1f", "#fdfdfe"
 # Colours of figures, and the variables of a page's style sheet that replace them.
@@ -80,6 +83,7 @@ def require_matplotlib() -> Any:
     """Return matplotlib, or raise `OrthogpError` saying how to install it."""
     try:
         import matplotlib.colors
+        import matplotlib.dates
         import matplotlib.figure
         import matplotlib.ticker
     except ImportError as error:
@@ -135,6 +139,7 @@ def compose(drawings: Sequence[Drawing]) -> Figure:
             panels = part.subplots(*shape, squeeze=False).ravel()
             for axes, drawing in zip(panels, group, strict=False):
                 drawing.draw(axes)
+                show_dates(axes)
             for axes in panels[len(group) :]:
                 axes.set_visible(False)
         handles, labels = figure.axes[0].get_legend_handles_labels()
@@ -150,6 +155,29 @@ def compose(drawings: Sequence[Drawing]) -> Figure:
                 handlelength=1.4,
             )
     return figure
+
+
+def show_dates(axes: Axes) -> None:
+    """Let an axis whose label ends in "(days since 2024-01-31)", say, have dates for its ticks."""
+    dates = require_matplotlib().dates
+    for axis, ends, rename in (
+        (axes.xaxis, axes.get_xlim(), axes.set_xlabel),
+        (axes.yaxis, axes.get_ylim(), axes.set_ylabel),
+    ):
+        known = _TIME_LABEL.fullmatch(axis.get_label().get_text())
+        if known is None:
+            continue
+        scale = TimeScale(known["unit"], known["origin"])
+        low, high = (dates.date2num(scale.datetimes(np.array([end]))[0]) for end in sorted(ends))
+        locator = dates.AutoDateLocator(minticks=3, maxticks=7)
+        ticks = locator.tick_values(dates.num2date(low), dates.num2date(high))
+        ticks = [tick for tick in ticks if low <= tick <= high]
+        formatter = dates.ConciseDateFormatter(locator)
+        at = scale.numbers(
+            np.array([dates.num2date(t).replace(tzinfo=None) for t in ticks], "M8[us]")
+        )
+        axis.set_ticks(at, formatter.format_ticks(ticks))
+        rename(known["name"])
 
 
 class Band(NamedTuple):

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from orthogp.dates import time_scales
 from orthogp.features import resolve_features
-from orthogp.files.columns import TimeScale
 from orthogp.kernels import Categorical, Cyclic, Kernel, Product
 from orthogp.kernels.base import EARTH_RADIUS
 from orthogp.kernels.sphere import Sphere
@@ -102,9 +102,9 @@ def names_of(model: Any) -> Names:
     if len(targets) != count:
         targets = targets[:1] if count == 1 else [f"{targets[0]}{i}" for i in range(count)]
     units = {str(name): str(unit) for name, unit in (about.get("units") or {}).items() if unit}
-    for name, scale in zip(inputs, about.get("times") or (), strict=False):
-        if scale:
-            units.setdefault(str(name), f"{scale['unit']}{SINCE}{scale['origin']}")
+    for name, scale in zip(inputs, time_scales(model), strict=False):
+        if scale is not None:
+            units.setdefault(str(name), f"{scale.unit}{SINCE}{scale.origin}")
     return Names(tuple(map(str, inputs)), tuple(targets), units, str(about.get("source") or ""))
 
 
@@ -120,10 +120,10 @@ def column_names(model: Any) -> list[str]:
 
 def describe_domain(model: Any) -> str:
     """Return the box in which predictions hold as text, in dates where inputs are times."""
-    times = (getattr(model, "about_", None) or {}).get("times") or [None] * model.n_features_in_
+    times = time_scales(model)
     intervals = []
     for column, *edges in zip(model.columns_, *model.domain_, strict=True):
-        scale = TimeScale.from_json(times[int(column)])
+        scale = times[int(column)]
         if scale is None:
             ends = [f"{edge:.6g}" for edge in edges]
         else:
@@ -179,11 +179,15 @@ def _regressor_lines(model: GPRegressor) -> list[_Line]:
         sign = "×" if isinstance(model.kernel_, Product) else "+"
         for i, term in enumerate(model.kernel_.primitives()):
             lines.append(("kernel" if i == 0 else f"     {sign}", _term(*term)))
-    lines.append(_noise(model))
+    noise_sd = float(np.sqrt(model.noise_variance_))
+    lines.append(("noise", f"variance {model.noise_variance_:.4g} (sd {noise_sd:.4g})"))
     if several and not np.all(model.target_scale_ == model.target_scale_[0]):
         lines.append(("units", f"of each target's own scale {_number(model.target_scale_)}"))
     mean = model._sketch.mean.kind
     lines.append(("mean", "none" if mean is None else f"{mean}, integrated out"))
+    if model.covariate_names_:
+        effects = model.effects_.lines()
+        lines += [("" if i else "effects", text) for i, text in enumerate(effects)]
     lines.append(("engine", _engine(model)))
     lines += [("", text) for text in _trials(model)]
     if model.features_ is not None:
@@ -199,18 +203,6 @@ def _regressor_lines(model: GPRegressor) -> list[_Line]:
         text = "three times as many nodes would move the features by at most"
         lines.append(("quadrature", f"{text} {certificate.quadrature_error:.1e} of the prior sd"))
     return [*lines, ("status", model.status_), ("seconds", f"{model.timings_['total']:.2f}")]
-
-
-def _noise(model: GPRegressor) -> _Line:
-    family = model.likelihood_
-    if family is None:
-        sd = float(np.sqrt(model.noise_variance_))
-        return "noise", f"variance {model.noise_variance_:.4g} (sd {sd:.4g})"
-    dispersion = "" if model.dispersion_ is None else f", dispersion {model.dispersion_:.4g}"
-    passes = "one pass over the rows"
-    if model.passes_ > 1:
-        passes = f"{model.passes_} passes over the rows"
-    return "likelihood", f"{family.known_as}{dispersion}; {passes}"
 
 
 def _classifier_lines(model: GPClassifier) -> list[_Line]:
@@ -256,13 +248,6 @@ def latent_functions(model: Any) -> list[tuple[Any, Kernel, Any, str]]:
 def guarantee(model: GPRegressor) -> str:
     """Return what the certificate implies, as a sentence."""
     certificate = model.certificate_
-    if model.likelihood_ is not None:
-        if model.passes_ > 1:
-            return "none: no frequency of a function of f was cut, for the rows were read"
-        return (
-            f"frequencies that were cut move means by at most {certificate.mean_error:.1e} "
-            f"posterior sd, variances by {100 * certificate.variance_error:.1e} %, to first order"
-        )
     if certificate.replaces_prior:
         return "none: the features replace the kernel's prior, and the bounds hold for theirs"
     if isinstance(model.posterior_, NeighbourPosterior):
@@ -318,8 +303,6 @@ def _trials(model: GPRegressor) -> list[str]:
 
 def _evidence(model: GPRegressor) -> str:
     """Return what is known of log p(y), as a sentence."""
-    if model.likelihood_ is not None:
-        return f"at least {model.elbo_:,.3f} (elbo)"
     if isinstance(model.posterior_, NeighbourPosterior):
         return f"about {model.elbo_:,.0f}, from a sample of the rows' conditionals"
     if model.engine_ == "exact":

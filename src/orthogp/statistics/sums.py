@@ -152,6 +152,7 @@ class FourierStatistics(_Sums):
         Parameters
         ----------
         X : (n, d)
+            Columns behind those of the lattice are for `covariates` alone.
         y : (n,) or (n, p)
         sample_weight : (n,), optional
             Weights ≥ 0; rows of weight zero are as good as absent.
@@ -165,14 +166,16 @@ class FourierStatistics(_Sums):
             All available cores unless given.
         """
         rows = rows_to_sum(X, y, sample_weight)
-        if rows.X.ndim != 2 or rows.X.shape[1] != lattice.num_dims:
+        wide = covariates is not None and rows.X.shape[-1] > lattice.num_dims
+        if rows.X.ndim != 2 or not (wide or rows.X.shape[1] == lattice.num_dims):
             raise InputError(
                 f"X must have {lattice.num_dims} columns as the lattice has, got shape "
                 f"{rows.X.shape}."
             )
         shift = np.asarray(target_shift, dtype=np.float64)
         transforms = Transforms(tolerance, num_threads, chunk_rows)
-        return _Pass(rows, shift, covariates, transforms).statistics(lattice)
+        columns = range(lattice.num_dims) if wide else None
+        return _Pass(rows, shift, covariates, transforms).statistics(lattice, columns)
 
     @classmethod
     def from_dask(
@@ -346,7 +349,7 @@ class _Pass(NamedTuple):
         self, lattice: FrequencyLattice, columns: Sequence[int] | None = None
     ) -> FourierStatistics:
         """Return the sums on a lattice over some columns of X, or over all of them."""
-        X, targets, weights, _ = self.rows
+        X, targets, weights = self.rows[:3]
         num_targets, chunk_rows = targets.shape[1], self.transforms.chunk_rows
         num_covariates = 0 if self.covariates is None else self.covariates(X[:1]).shape[1]
         num_columns = 1 + num_targets + num_covariates

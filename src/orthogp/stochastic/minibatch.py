@@ -166,7 +166,7 @@ class StochasticGPRegressor(Storable, RegressorMixin, BaseEstimator):
         scale = scale if scale > ROUNDING * abs(offset) else 1.0
         y = (targets - offset) / scale
         kernel, noise_variance = self._start(rows.X, y, scale**2)
-        box = Domain.around(rows.X).with_box(check_domain(self.domain, rows.X.shape[1]))
+        box = Domain.around(rows.X).with_box(check_domain(self, np.arange(rows.X.shape[1])))
         named = isinstance(self.features, str) and self.num_features == "auto"
         number = NUM_FEATURES[len(columns)] if named else self.num_features
         learn = ("kernel", "noise", "dilation") if self.learn else ()

@@ -27,7 +27,6 @@ from orthogp.features.vff import VariationalFourierSeries
 from orthogp.inference import Certificate, Domain
 from orthogp.inference.bounds import TOLERANCE
 from orthogp.inference.certificates import Guarantee
-from orthogp.inference.separable import GAUSSIAN, LIKELIHOODS
 from orthogp.kernels import (
     Categorical,
     Gamma,
@@ -328,26 +327,27 @@ def _check_mean(mean: MeanPrior) -> None:
     # An infinite width is no slope.
     demand(mean.width.shape == mean.origin.shape, "must be one for each column", "width")
     demand(mean.width > 0, "must be positive", "width")
+    q = mean.num_covariates
+    demand(0 <= q <= len(mean.origin), "must be no more than there are columns", "num_covariates")
+    demand(not q or mean.slope_variance > 0, "must be positive with covariates", "slope_variance")
+
+
+def check_mean_columns(mean: MeanPrior, num_dims: int, name: str) -> None:
+    """Refuse a mean function that is not of the inputs, of the covariates, or of both."""
+    q = mean.num_covariates
+    sizes = (q, num_dims + q) if q else (num_dims,)
+    demand(len(mean.origin) in sizes, f"must be of {num_dims} columns and its covariates", name)
 
 
 def _check_sketch(sketch: Sketch) -> None:
     extent, mean, statistics = sketch.extent, sketch.mean, sketch.statistics
     num_dims = len(extent.lower)
     demand(np.isfinite(extent), "must be finite", "extent")
-    demand(len(mean.origin) == num_dims, f"must be of {num_dims} columns", "mean")
+    check_mean_columns(mean, num_dims, "mean")
     demand_shape(sketch.shift, (statistics.num_targets,), "shift")
-    known = sketch.likelihood in LIKELIHOODS
-    demand(known, f"must be one of {', '.join(LIKELIHOODS)}", "likelihood")
-    family = sketch.family
-    number = 0 if family is None else len(family.constants(*np.ones((3, 1))))
-    demand_shape(sketch.constants, (number,), "constants")
-    demand(np.isfinite(sketch.constants), "must be finite", "constants")
     if isinstance(sketch, KeptRows):
-        demand(family is None, "must be gaussian where rows are kept", "likelihood")
         return
-    demand(family is None or statistics.joint, "must be on one lattice", "likelihood")
-    slopes = num_dims if mean.slope_variance else 0
-    known = statistics.num_covariates == slopes
+    known = statistics.num_covariates == mean.num_slopes
     demand(known, "must have sums for the slopes of the mean function", "statistics")
     some = statistics.rows > 0 and statistics.count > 0
     demand(some, "must be of at least one row", "statistics")
@@ -371,8 +371,6 @@ def _check_sketch(sketch: Sketch) -> None:
 
 def _kept_sketch(sketch: Sketch) -> dict[str, Any]:
     of_terms = ("terms", "factors", "repeats") if sketch.joint else ()
-    if sketch.likelihood == GAUSSIAN:
-        of_terms = (*of_terms, "likelihood", "constants")
     return {name: value for name, value in vars(sketch).items() if name not in of_terms}
 
 
@@ -391,7 +389,8 @@ def _kept_rows(
     y: Annotated[Floats, "n p"],
     weights: Annotated[Floats, "n"],
 ) -> KeptRows:
-    demand(X.shape[1] == len(extent.lower), "must have the columns of the extent", "X")
+    wide = X.shape[1] == len(extent.lower) + mean.num_covariates
+    demand(wide, "must have the columns of the extent, and the covariates", "X")
     several = len(X) > 1 and y.shape[1] > 0 and np.all(weights > 0)
     demand(several, "must be at least two rows of positive weight", "weights")
     return KeptRows(RowTotals.of(y, weights, shift), extent, mean, shift, X, y, weights)

@@ -7,6 +7,7 @@ into a fresh one. The content of files of version 1 is turned into what version 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
@@ -21,6 +22,7 @@ from orthogp.engines import ENGINES, Trial
 from orthogp.errors import FileError
 from orthogp.exact.process import ExactPosterior
 from orthogp.features.series import SeriesFeatures
+from orthogp.files.columns import UNITS, TimeScale
 from orthogp.inference import Certificate, Domain
 from orthogp.inference.predictive import FamilyPosterior
 from orthogp.kernels import Kernel, resolve_kernel
@@ -48,6 +50,8 @@ from orthogp.storage.posteriors import KeptPosterior, Setting, kept_of, restored
 Saved = TypeVar("Saved")
 
 _SKETCH = "sketch"
+# A day as in 2024-01-31.
+_DAY = re.compile(r"\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])")
 # The types of labels that a file can name; texts and objects are lists of texts.
 _NUMBERS = (
     *(f"{sign}int{size}" for sign in ("", "u") for size in (8, 16, 32, 64)),
@@ -153,6 +157,8 @@ class KeptModel(NamedTuple):
     fit: KeptFit
     column_names: tuple[str, ...] | None = None
     diagnostics: dict[str, Any] | None = None
+    #: For each column, the unit and the origin of its date-times.
+    times: tuple[dict[str, str] | None, ...] | None = None
 
     @classmethod
     def of(cls, model: Any, kept: type[KeptFit]) -> KeptModel:
@@ -169,12 +175,14 @@ class KeptModel(NamedTuple):
                 settings["noise_variance"] = choice.noise
         names = getattr(model, "feature_names_in_", None)
         diagnostics = getattr(model, "diagnostics_", None)
+        times = getattr(model, "time_scales_", None)
         return cls(
             settings,
             int(model.n_features_in_),
             kept.of(model),
             None if names is None else tuple(map(str, names)),
             None if diagnostics is None else diagnostics.to_state(),
+            None if times is None else tuple(own and own._asdict() for own in times),
         )
 
     def model(self, kind: type) -> Any:
@@ -190,6 +198,10 @@ class KeptModel(NamedTuple):
             fits = len(self.column_names) == self.num_columns
             demand(fits, "must be one for each column", "column_names")
             model.feature_names_in_ = np.array(self.column_names, dtype=object)
+        if self.times is not None:
+            fits = len(self.times) == self.num_columns
+            demand(fits, "must be one for each column", "times")
+            model.time_scales_ = tuple(map(_time_scale, self.times))
         try:
             self.fit.give(model)
         except RefusedError as error:
@@ -197,6 +209,17 @@ class KeptModel(NamedTuple):
         if self.diagnostics is not None:
             model.diagnostics_ = Diagnostics.from_state(self.diagnostics)
         return model
+
+
+def _time_scale(kept: dict[str, str] | None) -> TimeScale | None:
+    """Return what the numbers of a column mean, having seen that they can."""
+    if kept is None:
+        return None
+    demand(set(kept) == set(TimeScale._fields), "must have a unit and an origin", "times")
+    scale = TimeScale(kept["unit"], kept["origin"])
+    demand(scale.unit in UNITS, f"must be in one of {', '.join(UNITS)}", "times")
+    demand(_DAY.fullmatch(scale.origin) is not None, "must begin at a day", "times")
+    return scale
 
 
 @dataclass(frozen=True)
@@ -266,14 +289,7 @@ class KeptRegressor(KeptFit):
     engine: str
     trials: tuple[Trial, ...]
     seconds: dict[str, float]
-    dispersion: float | None = None
-    passes: int = 1
-
-    @staticmethod
-    def _given(model: Any) -> dict[str, Any]:
-        # The sums give the posterior of Gaussian noise by one solution, others by many steps.
-        sketch = model._sketch if model.likelihood_ is None else None
-        return {"posterior": kept_of(model.posterior_, sketch)}
+    covariate_names: tuple[str, ...] = ()
 
     def _derive(self, model: Any) -> None:
         num_dims = _check_columns(self.columns, self.domain, model)
@@ -285,6 +301,8 @@ class KeptRegressor(KeptFit):
             num_dims = embedding.size
         sketch, p = self.sketch, self.sketch.statistics.num_targets
         demand(len(sketch.extent.lower) == num_dims, f"must be of {num_dims} columns", "sketch")
+        named = len(self.covariate_names) == sketch.mean.num_covariates
+        demand(named, "must be one for each covariate of the sketch", "covariate_names")
         demand_shape(self.target_offset, (p,), "target_offset")
         demand_shape(self.target_scale, (p,), "target_scale")
         demand(self.target_scale > 0, "must be positive", "target_scale")
@@ -306,19 +324,8 @@ class KeptRegressor(KeptFit):
             there = isinstance(posterior, kind)
             wanted = f"must {'' if there else 'not '}be {name}, by its posterior"
             demand((self.engine == name) == there, wanted, "engine")
-        same = model.likelihood == sketch.likelihood
-        demand(same, f"must be of the likelihood {model.likelihood!r}", "sketch")
-        demand(self.passes >= 1, "must be at least 1", "passes")
-        family = sketch.family
-        if self.dispersion is not None:
-            positive = family is not None and family.dispersed and self.dispersion > 0
-            demand(positive, "must be positive, for a likelihood that has one", "dispersion")
-            family = None if family is None else family.with_dispersion(self.dispersion)
-        model.likelihood_ = family
         rows = sketch.statistics.count
-        model._last = Start(
-            posterior.kernel, posterior.noise_variance, rows=rows, likelihood=family
-        )
+        model._last = Start(posterior.kernel, posterior.noise_variance, rows=rows)
         model.statistics_, model.target_shift_ = sketch.statistics, sketch.shift
         model.posterior_, model.features_ = posterior, getattr(posterior, "features", None)
         features: Any = model.features_

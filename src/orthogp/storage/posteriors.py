@@ -36,7 +36,14 @@ from orthogp.learning.sketches import KeptRows, Sketch
 from orthogp.neighbours.posterior import NeighbourPosterior, Trend
 from orthogp.rows import Rows, Units
 from orthogp.statistics import FourierStatistics, FrequencyLattice
-from orthogp.storage.classes import Complexes, Floats, demand, demand_shape, whole
+from orthogp.storage.classes import (
+    Complexes,
+    Floats,
+    check_mean_columns,
+    demand,
+    demand_shape,
+    whole,
+)
 from orthogp.storage.codec import RefusedError, register, taken
 
 # The largest number of features whose posterior is computed from the sums, which take less room.
@@ -57,6 +64,11 @@ class Setting(NamedTuple):
     units: Units | None = None
     #: Whether weights count rows.
     repeats: bool = True
+
+    @property
+    def num_covariates(self) -> int:
+        """The number of columns behind the inputs."""
+        return 0 if self.sketch is None else self.sketch.mean.num_covariates
 
     def sums(self) -> Any:
         """Return the sums of the standardised targets, for a posterior without its factor."""
@@ -109,6 +121,7 @@ def restored(kept: KeptPosterior, setting: Setting, where: str) -> Any:
         posterior = kept._posterior(setting)
         # Parts that do not fit each other fail here, and not in the hands of a user.
         edges = np.zeros(num_dims) if domain is None else domain.lower
+        edges = np.append(edges, np.zeros(setting.num_covariates))
         point = np.where(np.isfinite(edges), edges, 0.0)[None]
         with warnings.catch_warnings(action="ignore"):
             mean = posterior.predict(point).mean
@@ -155,6 +168,7 @@ class KeptLattice(KeptPosterior):
         features, m = self.features, self.features.num_features
         fits = features.lattice.num_dims == setting.num_dims
         demand(fits, f"must be on {setting.num_dims} columns", "features")
+        _check_mean(features.mean, setting, "features")
         own = (features, self.kernel, self.noise_variance)
         if self.factor is not None:
             solution = Solution(_mean(self.mean, m, setting), _unpacked(self.factor, m))
@@ -227,6 +241,7 @@ class KeptAdditive(KeptPosterior):
         features, sums = self.features, setting.sums()
         if sums.joint or features.columns != tuple(own.columns for own in sums.components):
             raise RefusedError("must be lattices on the columns of the sums", "features")
+        _check_mean(features.mean, setting, "features")
         kept = sum(block.size for block in sums.cross.values())
         few = features.num_features <= max(MOST_COMPUTED, np.sqrt(2 * kept))
         demand(few, "must not be more than the sums of pairs", "features")
@@ -289,7 +304,7 @@ class KeptFamily(KeptPosterior):
     def _posterior(self, setting: Setting) -> FamilyPosterior:
         features, prior, num_dims = self.features, self.mean_function, setting.num_dims
         if prior.slope_variance:
-            demand(len(prior.origin) == num_dims, f"must be of {num_dims} columns", "mean_function")
+            _check_mean(prior, setting, "mean_function")
         sums = None if setting.sketch is None else setting.sketch.statistics
         if isinstance(features, SeriesFeatures) and sums is not None:
             extent = features.lattice.extent
@@ -336,7 +351,7 @@ class KeptIterative(KeptPosterior):
             raise RefusedError("needs sums on one lattice")
         threads = setting.num_threads or 1
         density = DataDensity(sums, threads)
-        p, q = setting.num_targets, setting.num_dims if sketch.mean.slope_variance else 0
+        p, q = setting.num_targets, sketch.mean.num_slopes
         demand_shape(self.slopes, (q, p), "slopes")
         demand_shape(self.modes, (p, *density.grid.shape), "modes")
         demand_shape(self.covariate_modes, (q, *density.grid.shape), "covariate_modes")
@@ -380,8 +395,9 @@ class KeptExact(KeptPosterior):
         elif X is None or y is None or weights is None or not len(X) or np.any(weights <= 0):
             raise RefusedError("needs the rows, with positive weights")
         demand(len(X) <= MOST_ROWS, f"must have at most {MOST_ROWS} rows", "X")
-        demand(X.shape[1] == setting.num_dims, f"must have {setting.num_dims} columns", "X")
-        _check_mean(self.mean_function, setting)
+        width = setting.num_dims + setting.num_covariates
+        demand(X.shape[1] == width, f"must have {width} columns", "X")
+        _check_mean(self.mean_function, setting, "mean_function")
         own = (self.kernel, self.noise_variance, self.mean_function)
         return ExactPosterior(*own, Rows(X, y, weights), repeats=setting.repeats)
 
@@ -404,8 +420,9 @@ class KeptNeighbours(KeptPosterior):
     def _posterior(self, setting: Setting) -> NeighbourPosterior:
         if not isinstance(setting.sketch, KeptRows) or setting.units is None:
             raise RefusedError("needs the rows")
-        _check_mean(self.mean_function, setting)
-        q = self.mean_function.features(np.zeros((1, setting.num_dims))).shape[1]
+        _check_mean(self.mean_function, setting, "mean_function")
+        width = setting.num_dims + setting.num_covariates
+        q = self.mean_function.features(np.zeros((1, width))).shape[1]
         demand_shape(self.coefficients, (q, setting.num_targets), "coefficients")
         count, most = self.num_neighbours, _MOST_NEIGHBOURS
         demand(1 <= count <= most, f"must be from 1 to {most}", "num_neighbours")
@@ -451,9 +468,11 @@ def _mean(mean: Floats | None, size: int, setting: Setting) -> Floats:
     return mean
 
 
-def _check_mean(mean: MeanPrior, setting: Setting) -> None:
-    fits = len(mean.origin) == setting.num_dims
-    demand(fits, f"must be of {setting.num_dims} columns", "mean_function")
+def _check_mean(mean: MeanPrior, setting: Setting, name: str) -> None:
+    same = mean.num_covariates == setting.num_covariates
+    demand(same, "must have the covariates of the sketch", name)
+    if mean.num_slopes or mean.num_covariates:
+        check_mean_columns(mean, setting.num_dims, name)
 
 
 def _decimation(full: FrequencyLattice, thin: FrequencyLattice) -> NDArray[np.int64]:

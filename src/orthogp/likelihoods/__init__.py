@@ -1,1 +1,0 @@
-"""Counts, classes and positive amounts from Fourier sums: no row is needed to learn from them."""

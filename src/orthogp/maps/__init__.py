@@ -1,0 +1,1 @@
+"""Predictions on grids and over regions; maps in and out."""
