@@ -38,7 +38,7 @@ class _Jax:
 
     @classmethod
     def note_fork(cls) -> None:
-        """A child has none of its parent's threads, and JAX would wait for them for ever."""
+        """Note that a child has none of its parent's threads, for which JAX would wait for ever."""
         cls.lost = cls.used
 
 

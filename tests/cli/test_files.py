@@ -309,6 +309,14 @@ def test_statistics_of_pieces_merge_to_those_of_the_whole(data: Path, tmp_path: 
     assert "\n2024-03-05," in succeed("predict", model, new, "--out", "-").stdout
 
 
+def test_statistics_are_not_merged_with_themselves(data: Path, tmp_path: Path) -> None:
+    one, copy, out = (tmp_path / f"{name}.orthogp" for name in ("one", "copy", "out"))
+    succeed("sketch", data / "parts", "--target", "level", "--out", one)
+    copy.write_bytes(one.read_bytes())
+    assert f"{one} is named twice: its rows would count" in fail("merge", one, one, "--out", out)
+    assert f"{copy} equals {one}: its rows would" in fail("merge", one, copy, "--out", out)
+
+
 def test_statistics_that_do_not_merge(data: Path, tmp_path: Path) -> None:
     one, other, third = (tmp_path / f"{i}.orthogp" for i in range(3))
     succeed("sketch", data / "parts" / "0.parquet", "--target", "level", "--out", one)

@@ -265,3 +265,24 @@ def test_reading_goes_on_where_it_was(
         np.testing.assert_array_equal(
             np.concatenate([np.empty((3, 0)), *rest], axis=1), np.concatenate(expected, axis=1)
         )
+
+
+def test_text_beside_tables_is_no_table(tmp_path: Path) -> None:
+    table = pa.table({"x": [1.0, 2.0], "y": [3.0, 4.0]})
+    pq.write_table(table, tmp_path / "rows.parquet")
+    (tmp_path / "README.txt").write_text("These rows are mine.\n")
+    assert open_source(tmp_path, "y").num_rows == 2
+    (tmp_path / "rows.parquet").unlink()
+    (tmp_path / "README.txt").write_text("x,y\n1,2\n")
+    assert open_source(tmp_path, "y").num_rows == 1
+
+
+def test_whole_numbers_that_would_lose_digits_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "rows.parquet"
+    for value, good in ((2**53, True), (2**53 + 1, False)):
+        pq.write_table(pa.table({"x": [1, value], "y": [1.0, 2.0]}), path)
+        if good:
+            assert open_source(path, "y").read()[0].X[1, 0] == value
+        else:
+            with pytest.raises(InputError, match=r"beyond 2\^53, such as 9007199254740993, which"):
+                open_source(path, "y").read()

@@ -1,8 +1,11 @@
 """CSV files: which rows and columns come back, and what is said about those that cannot."""
 
+import bz2
 import gzip
+import lzma
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -76,10 +79,78 @@ def test_dialects(file: Path, text: str) -> None:
     np.testing.assert_array_equal(np.column_stack([table.X, table.y]), [[1, 2], [3, 4]])
 
 
-def test_gzip_by_name(tmp_path: Path) -> None:
-    path = tmp_path / "data.csv.gz"
-    path.write_bytes(gzip.compress(b"x,y\n1,2\n"))
+@pytest.mark.parametrize("packer", [gzip, bz2, lzma])
+def test_compressed_files_are_known_by_name(tmp_path: Path, packer: Any) -> None:
+    ending, command = {gzip: (".gz", "gzip"), bz2: (".bz2", "bzip2"), lzma: (".xz", "xz")}[packer]
+    path = tmp_path / f"data.csv{ending}"
+    path.write_bytes(packer.compress(b"x,y\n1,2\n"))
     assert read_table(path, "y").X == 1
+    path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(InputError, match="is damaged"):
+        read_table(path, "y")
+    other = tmp_path / "data.csv"
+    other.write_bytes(packer.compress(b"x,y\n1,2\n"))
+    with pytest.raises(InputError, match=rf"\({command} -d\), or .* ends in \{ending}\.$"):
+        read_table(other, "y")
+
+
+@pytest.mark.parametrize(
+    ("text", "rows"),
+    [
+        ("x;y\n1;2,5\n3;-4,125e1\n", [[1, 2.5], [3, -41.25]]),
+        ("x\ty\n0,25\t2,5\n\t4\n", [[0.25, 2.5]]),
+        ("x|y\n1|2\n3|4\n", [[1, 2], [3, 4]]),
+        ("x y\n1 2\n3 4\n", [[1, 2], [3, 4]]),
+        ("x,y\nTrue,2\nfalse,4\n", [[1, 2], [0, 4]]),
+        ("x,y\n9007199254740992,2\n1e20,4\n", [[2.0**53, 2], [1e20, 4]]),
+    ],
+)
+def test_numbers_are_read_as_people_write_them(
+    file: Path, text: str, rows: list[list[float]]
+) -> None:
+    table = read_table(write(file, text), "y", ["x"])
+    np.testing.assert_array_equal(np.column_stack([table.X, table.y]), rows)
+
+
+def test_months_are_dates(file: Path) -> None:
+    write(file, "x,y\n2020-01,1\n2020-03,2\n2021-01,3\n")
+    assert read_table(file, "y").X.ravel().tolist() == [0, 60, 366]
+
+
+@pytest.mark.parametrize(
+    ("cell", "advice"),
+    [
+        ("$3.08", "write the number without its currency"),
+        ("3,08 €", "write the number without its currency"),
+        ("0.08%", "write the number without %"),
+        ('"10,084.50"', "write numbers without separators of thousands"),
+        ('"10,084"', "write numbers without separators of thousands"),
+        ("1'084.5", "write numbers without separators of thousands"),
+        ("00:00:00", "write times of day as numbers of hours"),
+        ("9007199254740993", "subtract a number close to it"),
+        ("16/12/2006", "write dates as"),
+        ("ripe", "write categories as whole numbers"),
+    ],
+)
+@pytest.mark.parametrize("first", ["", "1\n"])
+def test_advice_fits_the_cell(file: Path, cell: str, advice: str, first: str) -> None:
+    # Among numbers, or in a column of its kind; the separator is no part of any cell.
+    write(file, f"x;y\n{first and '1;1' + first[1:]}2;{cell}\n")
+    with pytest.raises(InputError) as caught:
+        read_table(file, "y", ["x"])
+    if cell != "ripe" or not first:
+        assert f": {advice}" in str(caught.value)
+
+
+def test_several_spaces_between_cells_are_refused_with_advice(file: Path) -> None:
+    write(file, "x   y\n1   2\n10  3\n")
+    with pytest.raises(InputError, match="or single spaces, got several spaces: convert them"):
+        read_table(file, "y")
+
+
+def test_sentences_with_spaces_are_no_columns(file: Path) -> None:
+    write(file, "annual mean,y\n1,2\n3,4\n")
+    assert read_table(file, "y").inputs == ("annual mean",)
 
 
 @pytest.mark.parametrize(
@@ -111,7 +182,7 @@ def test_gzip_by_name(tmp_path: Path) -> None:
         ("x,y\n\n,2\n3,four\n", None, "Column 'y' must hold finite numbers, got 'four' in line 4"),
         ("x,y\n1,inf\n", None, "Column 'y' must hold finite numbers, got 'inf' in line 2 of "),
         ("x,y\n1_000,2\n", None, "Column 'x' must hold finite numbers, got '1_000' in line 2 of "),
-        ("x;y\n1;2,5\n", None, "data.csv: write decimals with a point, or choose other columns"),
+        ('x,y\n1,"2,5"\n', None, "data.csv: write decimals with a point, or choose other columns"),
         ("x,y\n16/12/2006,2\n", None, "data.csv: write dates as 2024-01-31 or 2024-01-31T12:30:00"),
         ("x,y\n1,ripe\n", None, "data.csv: write categories as whole numbers (for a Categorical"),
         (

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import filecmp
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import date
 from glob import has_magic
+from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -410,6 +412,7 @@ def merge(files: tuple[str, ...], output: Output) -> None:
 
     check_output(output.out, files, force=output.force, like=SKETCH)
     with output.console() as console:
+        _check_different(files)
         total, about = load_sketch(files[0])
         for path in files[1:]:
             other, its = load_sketch(path)
@@ -430,6 +433,18 @@ def merge(files: tuple[str, ...], output: Output) -> None:
                 about[name] = about.get(name, 0) + its.get(name, 0)
         about["source"] = f"{len(files)} statistics from {files[0]} to {files[-1]}"
         _save(console, output, total, about)
+
+
+def _check_different(files: Sequence[str]) -> None:
+    """Raise `InputError` if two files hold the same statistics, whose rows would count twice."""
+    from orthogp.errors import InputError
+
+    for first, second in combinations(files, 2):
+        if not (Path(first).is_file() and Path(second).is_file()):
+            continue
+        if filecmp.cmp(first, second, shallow=False):
+            which = f"{first} is named twice" if first == second else f"{second} equals {first}"
+            raise InputError(f"{which}: its rows would count twice, so name each file once.")
 
 
 def _save(console: Console, output: Output, found: Sketch, about: dict[str, Any]) -> None:

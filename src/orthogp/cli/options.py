@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import date
@@ -47,7 +48,8 @@ class Parsed(click.ParamType):
 
 
 def _names(text: str) -> list[str]:
-    return [part.strip() for part in text.split(",")]
+    # As a line of CSV: a name with a comma stands in quotation marks.
+    return [part.strip() for part in next(csv.reader([text], skipinitialspace=True), [""])]
 
 
 def _size(text: str) -> float:
@@ -146,8 +148,8 @@ inputs_option = click.option(
     "--inputs",
     type=NAMES,
     metavar="NAMES",
-    help="The columns to predict from, with commas between.  [default: all others, if there are at "
-    "most 3]",
+    help="The columns to predict from, with commas between; a name with a comma goes in quotation "
+    "marks.  [default: all others, if there are at most 3]",
 )
 skip_bad_option = click.option(
     "--skip-bad", is_flag=True, help="Leave out rows that cannot be read, and count them."

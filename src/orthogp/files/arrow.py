@@ -30,6 +30,8 @@ from orthogp.rows import Domain
 _BLOCK_ROWS = 2**17
 _NULLS = sorted({form(word) for word in (*MISSING, "nan") for form in (str, str.upper, str.title)})
 _UNITS = {"s": 10**6, "ms": 10**3, "us": 1}
+# Whole numbers beyond it are not all numbers of double precision.
+_LARGEST_WHOLE = 2.0**53
 
 
 def parquet_header(path: str, label: str) -> tuple[Any, tuple[int, ...]]:
@@ -121,6 +123,7 @@ def parse_lines(
     used: Sequence[int],
     scales: Sequence[TimeScale | None],
     zoned: Sequence[bool],
+    decimal_comma: bool = False,
 ) -> NDArray[np.float64] | None:
     """Return columns of text lines as numbers, (k, n), or `None` if a row or a cell is odd."""
     names = [str(i) for i in range(num_columns)]
@@ -137,6 +140,7 @@ def parse_lines(
                 column_types=types,
                 include_columns=[str(j) for j in used],
                 null_values=_NULLS,
+                decimal_point="," if decimal_comma else ".",
             ),
         )
     except (pa.ArrowException, OSError):
@@ -180,6 +184,8 @@ def _columns(
     columns = np.empty((len(reading.names), batch.num_rows))
     for j, (name, scale) in enumerate(zip(reading.names, reading.scales)):
         columns[j] = _numbers(batch.column(name), scale)
+        if scale is None and pa.types.is_integer(batch.column(name).type):
+            _check_whole(batch.column(name), columns[j], f"{name!r} of {label}")
     bad, first_bad = 0, None
     with np.errstate(invalid="ignore", over="ignore"):
         suspicious = ~np.isfinite(columns.sum(axis=1))
@@ -194,6 +200,16 @@ def _columns(
         rows = infinite.any(axis=0)
         bad, first_bad, columns = int(rows.sum()), where, columns[:, ~rows]
     return complete_rows(columns, reading, bad, first_bad)
+
+
+def _check_whole(array: Any, numbers: NDArray[np.float64], what: str) -> None:
+    """Raise `InputError` if whole numbers are not the numbers that double precision has."""
+    for i in np.flatnonzero(np.abs(numbers) >= _LARGEST_WHOLE):
+        if (value := array[int(i)].as_py()) != int(numbers[i]):
+            raise InputError(
+                f"Column {what} holds whole numbers beyond 2^53, such as {value}, which would lose "
+                "digits: subtract a number close to them, or choose other columns."
+            )
 
 
 def _numbers(array: Any, scale: TimeScale | None) -> NDArray[np.float64]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -18,6 +19,7 @@ from orthogp.rows import MAX_DIMS
 MISSING = frozenset({"", "na", "n/a", "#n/a", "null", "none"})
 # The largest number of column names in a sentence.
 _MOST_NAMES = 30
+_MONTH = re.compile(r"\d{4}-\d{2}")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # The lengths of the units of time in microseconds, the shortest first.
 _MICROSECONDS = {
@@ -104,8 +106,12 @@ SINCE_1970 = TimeScale("microseconds", "1970-01-01")
 
 
 def parse_datetime(text: str) -> datetime:
-    """Return a date-time in ISO 8601, taken as UTC unless it names its zone."""
-    value = datetime.fromisoformat(text.strip())
+    """Return a date-time in ISO 8601, taken as UTC unless it names its zone.
+
+    A month is its first day.
+    """
+    text = text.strip()
+    value = datetime.fromisoformat(f"{text}-01" if _MONTH.fullmatch(text) else text)
     return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
 
 

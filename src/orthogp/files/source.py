@@ -31,13 +31,16 @@ from orthogp.files.columns import (
     listed,
     require_arrow,
 )
-from orthogp.files.text import column_kind, read_header, text_blocks
+from orthogp.files.text import COMPRESSED, column_kind, read_header, text_blocks
 from orthogp.files.writing import PARQUET_ENDINGS, STANDARD
 from orthogp.maps.formats import is_map, map_table
 from orthogp.persistence import FilePath, temporary_folder
 from orthogp.rows import Domain, Rows
 
-_TEXT_ENDINGS = (".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz", ".txt.gz")
+# A .txt file may hold anything: in a folder it is a table only if nothing else is.
+_TEXT_ENDINGS = tuple(
+    f"{kind}{packed}" for kind in (".csv", ".tsv", ".txt") for packed in ("", *COMPRESSED)
+)
 _PARQUET_MARK = b"PAR1"
 _STANDARD_INPUT = "standard input"
 # What the name of a map's table ends in, behind the name of the map.
@@ -316,7 +319,7 @@ def _open_file(path: str, label: str) -> _File:
     stamp = _stamp(path, label)
     if not _is_parquet(path):
         header = read_header(path, label)
-        length = stamp[0] * (_COMPRESSION if path.endswith(".gz") else 1.0)
+        length = stamp[0] * (_COMPRESSION if path.endswith(tuple(COMPRESSED)) else 1.0)
         rows = max(length - header.size, 0.0) / max(header.line_bytes, 1.0)
         pieces = [Piece(path, label, "text", *stamp, header.size, -1, line=1)]
         kind = partial(column_kind, header, label)
@@ -342,7 +345,9 @@ def find_files(data: Sequence[str]) -> list[tuple[str, str]]:
     for name in data:
         path = Path(name)
         if path.is_dir():
-            inside = sorted(str(file) for file in path.rglob("*") if _is_table(file, path))
+            tables = [file for file in path.rglob("*") if _is_table(file, path)]
+            known = [file for file in tables if ".txt" not in file.suffixes[-2:]]
+            inside = sorted(map(str, known or tables))
             if not inside:
                 raise InputError(f"{name} holds no CSV, TSV or Parquet file.")
             found.update((file, file) for file in inside)
@@ -427,8 +432,9 @@ def read_table(path: FilePath, target: str, inputs: Sequence[str] | None = None)
     Parameters
     ----------
     path : path
-        Text has column names in its first line, is separated by commas, semicolons or tabs,
-        whichever that line has most of, and compressed if its name ends in ".gz".
+        Text has column names in its first line, is separated by commas, semicolons, tabs or bars,
+        whichever that line has most of, or by single spaces, and compressed if its name ends in
+        ".gz", ".bz2" or ".xz".
     target : str
         The column of y.
     inputs : sequence of str, optional

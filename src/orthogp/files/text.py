@@ -6,15 +6,18 @@ cell by cell, so that a row that is wrong can be named, or skipped and counted.
 
 from __future__ import annotations
 
+import bz2
 import csv
 import gzip
 import io
+import lzma
 import re
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from math import isinf, nan
-from typing import BinaryIO, Literal, NamedTuple
+from typing import Any, BinaryIO, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +35,13 @@ from orthogp.files.columns import (
     parse_datetime,
 )
 
-_DELIMITERS = ",;\t"
+#: What opens compressed text, by the ending of its name.
+COMPRESSED: dict[str, Callable[..., Any]] = {
+    ".gz": gzip.open,
+    ".bz2": bz2.open,
+    ".xz": lzma.open,
+}
+_DELIMITERS = ",;\t|"
 # The bytes that are parsed at once.
 _BLOCK_BYTES = 2**22
 # The bytes that show the kind of each column.
@@ -41,8 +50,13 @@ _SAMPLE_BYTES = 2**16
 _LONGEST_LINE = 2**26
 # The first bytes of archives, spreadsheets among them.
 _ARCHIVE_MARK = b"PK\x03\x04"
-# The first bytes of compressed files.
-_GZIP_MARK = b"\x1f\x8b"
+# The first bytes of compressed files, the endings of their names, and what uncompresses them.
+_COMPRESSED_MARKS = {
+    b"\x1f\x8b": (".gz", "gzip -d"),
+    b"BZh": (".bz2", "bzip2 -d"),
+    b"\xfd7zXZ": (".xz", "xz -d"),
+    b"\x28\xb5\x2f\xfd": ("", "zstd -d"),
+}
 # The first bytes of text in two-byte characters.
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 # The character in place of bytes that are not UTF-8.
@@ -50,6 +64,14 @@ _UNREADABLE = "\ufffd"
 _DATE_FORMS = "as 2024-01-31 or 2024-01-31T12:30:00"
 _DATE = re.compile(r"\d{1,4}([/.-])\d{1,2}\1\d{1,4}(\D.*)?")
 _DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+([eE][+-]?\d+)?")
+_DECIMAL_POINT = re.compile(r"[+-]?\d*\.\d+([eE][+-]?\d+)?")
+_THOUSANDS = re.compile(r"[+-]?\d{1,3}([,.' \u00a0\u202f]\d{3})+([.,]\d+)?")
+_TIME_OF_DAY = re.compile(r"\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?( ?[AaPp][Mm])?")
+_WHOLE = re.compile(r"\s*[+-]?\d+\s*")
+# Whole numbers beyond it are not all numbers of double precision.
+_LARGEST_WHOLE = 2.0**53
+_CURRENCIES = "$€£¥₹"
+_TRUTHS = {"true": 1.0, "false": 0.0}
 
 
 class TextHeader(NamedTuple):
@@ -62,6 +84,8 @@ class TextHeader(NamedTuple):
     line_bytes: float
     #: Whether quotation marks were seen: a cell may then hold several lines.
     quoted: bool
+    #: Whether decimals are written with a comma.
+    decimal_comma: bool
     #: The first rows.
     sample: tuple[list[str], ...]
 
@@ -76,13 +100,41 @@ def read_header(path: str, label: str) -> TextHeader:
         _check_text(label, first)
         # Spreadsheets mark UTF-8 by a first character that belongs to no name.
         line = first.decode("utf-8-sig")
-        delimiter = max(_DELIMITERS, key=line.count)
+        text = data.decode("utf-8", errors="replace")
+        delimiter = _delimiter(label, line, text)
         names = tuple(name.strip() for name in next(csv.reader([line], delimiter=delimiter), []))
         _check_header(label, names)
-        text = data.decode("utf-8", errors="replace")
         sample = tuple(row for row in csv.reader(io.StringIO(text), delimiter=delimiter) if row)
     length = len(data) / max(1, data.count(b"\n"))
-    return TextHeader(names, delimiter, len(first), length, b'"' in first + data, sample)
+    quoted, comma = b'"' in first + data, delimiter != "," and _has_decimal_commas(sample)
+    return TextHeader(names, delimiter, len(first), length, quoted, comma, sample)
+
+
+def _delimiter(label: str, line: str, below: str) -> str:
+    """Return what separates the cells of a table, by its first line; refuse runs of spaces."""
+    found = max(_DELIMITERS, key=line.count)
+    words = line.split()
+    rows = [row.split() for row in below.splitlines() if row.strip()]
+    spaced = len(words) > 1 and rows and all(len(row) == len(words) for row in rows)
+    if line.count(found) or not spaced:
+        return found
+    if any("  " in row or row != row.strip() for row in (line.rstrip("\r\n"), *below.splitlines())):
+        raise InputError(
+            f"The cells of {label} must be separated by commas, semicolons, tabs, bars or single "
+            "spaces, got several spaces: convert them, for instance by sed 's/^ *//; s/  */,/g'."
+        )
+    return " "
+
+
+def _has_decimal_commas(sample: Sequence[list[str]]) -> bool:
+    """Return whether some cells are decimals with a comma, and none with a point.
+
+    12,345 alone proves nothing: the comma may separate thousands.
+    """
+    cells = [cell.strip() for row in sample for cell in row]
+    return any(
+        _DECIMAL_COMMA.fullmatch(cell) and not _THOUSANDS.fullmatch(cell) for cell in cells
+    ) and not any(_DECIMAL_POINT.fullmatch(cell) for cell in cells)
 
 
 def _check_text(label: str, first: bytes) -> None:
@@ -93,10 +145,10 @@ def _check_text(label: str, first: bytes) -> None:
         raise InputError(
             f"{label} is a spreadsheet or an archive, not text: save the table as CSV in UTF-8."
         )
-    if first.startswith(_GZIP_MARK):
-        raise InputError(
-            f"{label} is compressed: uncompress it (gzip -d), or give it a name that ends in .gz."
-        )
+    for mark, (ending, command) in _COMPRESSED_MARKS.items():
+        if first.startswith(mark):
+            rename = f", or give it a name that ends in {ending}" if ending else ""
+            raise InputError(f"{label} is compressed: uncompress it ({command}){rename}.")
     try:
         first.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -112,7 +164,8 @@ def column_kind(header: TextHeader, label: str, name: str) -> Literal["number", 
     position = find_column(label, header.names, name)
     cells = [row[position] for row in header.sample if position < len(row)]
     known = [cell for cell in cells if not _is_missing(cell)]
-    if not known or any(_is_a(_read_number, cell) for cell in known):
+    read = partial(_read_number, decimal_comma=header.decimal_comma)
+    if not known or any(_is_a(read, cell) for cell in known):
         return "number"
     if _is_a(parse_datetime, known[0]):
         return "time"
@@ -130,7 +183,7 @@ def split_text(piece: Piece, header: TextHeader, size: int) -> list[Piece]:
     Compressed ones are not cut, nor those with quotation marks, where a line may be in a cell.
     """
     total = piece.size
-    if piece.path.endswith(".gz") or header.quoted or total - piece.begin <= 1.5 * size:
+    if piece.path.endswith(tuple(COMPRESSED)) or header.quoted or total - piece.begin <= 1.5 * size:
         return [piece]
     cuts = [piece.begin]
     with _opened(piece.path, piece.label) as stream:
@@ -201,8 +254,10 @@ class _Parser:
                 used=self._used,
                 scales=self._reading.scales,
                 zoned=self._zoned,
+                decimal_comma=self._header.decimal_comma,
             )
-        if columns is None or np.isinf(columns).any():
+        # What is infinite, or large enough for whole numbers to lose digits, is looked at closely.
+        if columns is None or bool(np.any(np.abs(columns) >= _LARGEST_WHOLE)):
             columns, bad, first_bad = self._cell_by_cell(body, at, line)
         return complete_rows(columns, self._reading, bad, first_bad)
 
@@ -243,7 +298,7 @@ class _Parser:
             name, cell = self._header.names[j], cells[j]
             try:
                 if scale is None:
-                    numbers.append(_read_number(cell))
+                    numbers.append(_read_number(cell, self._header.decimal_comma))
                 else:
                     missing = _is_missing(cell) or cell.strip().lower() == "nan"
                     numbers.append(nan if missing else scale.number(cell))
@@ -296,13 +351,13 @@ def _count_lines(piece: Piece, end: int) -> int:
 @contextmanager
 def _opened(path: str, label: str) -> Iterator[BinaryIO]:
     """Open a file; an error while it is read becomes one sentence."""
-    opener = gzip.open if path.endswith(".gz") else open
+    opener = next((own for end, own in COMPRESSED.items() if path.endswith(end)), open)
     try:
         with opener(path, "rb") as stream:
-            yield stream  # type: ignore[misc]
+            yield stream
     except FileNotFoundError as error:
         raise InputError(f"There is no file {label}: check its name.") from error
-    except (EOFError, zlib.error) as error:
+    except (EOFError, zlib.error, lzma.LZMAError) as error:
         raise InputError(f"{label} is damaged: what it compresses cannot be restored.") from error
     except OSError as error:
         raise InputError(f"{label} cannot be read: {error.strerror or error}.") from error
@@ -327,18 +382,30 @@ def _check_header(label: str, names: Sequence[str]) -> None:
         )
 
 
-def _read_number(cell: str) -> float:
-    """Return the number in a cell, NaN if it is missing, or raise `ValueError`."""
+def _read_number(cell: str, decimal_comma: bool = False) -> float:
+    """Return the number in a cell, NaN if it is missing, or raise `ValueError`.
+
+    True is one and false is zero.
+    """
+    if decimal_comma and _DECIMAL_COMMA.fullmatch(cell.strip()):
+        cell = cell.replace(",", ".")
     try:
         value = float(cell)
     except ValueError:
         if _is_missing(cell):
             return nan
+        if cell.strip().lower() in _TRUTHS:
+            return _TRUTHS[cell.strip().lower()]
         raise
     # Python also reads 1_000, which in a file is a label rather than a number.
-    if isinf(value) or "_" in cell:
+    if isinf(value) or "_" in cell or _loses_digits(cell, value):
         raise ValueError(cell)
     return value
+
+
+def _loses_digits(cell: str, value: float) -> bool:
+    """Return whether a whole number is not the number that double precision makes of it."""
+    return abs(value) >= _LARGEST_WHOLE and bool(_WHOLE.fullmatch(cell)) and int(cell) != value
 
 
 def _is_missing(cell: str) -> bool:
@@ -358,8 +425,18 @@ def _rewriting(cell: str) -> str | None:
     """Return how a cell that could be a number or a date should be written, if it could."""
     if _UNREADABLE in cell:
         return "save the file in UTF-8"
-    if _DATE.fullmatch(cell.strip()):
+    cell = cell.strip()
+    if _DATE.fullmatch(cell):
         return f"write dates {_DATE_FORMS}"
-    if _DECIMAL_COMMA.fullmatch(cell.strip()):
+    if _TIME_OF_DAY.fullmatch(cell):
+        return "write times of day as numbers of hours, or together with their dates"
+    if _WHOLE.fullmatch(cell):
+        return "subtract a number close to it, because beyond 2^53 digits would be lost"
+    bare = cell.strip(f"{_CURRENCIES}% \u00a0")
+    if bare != cell and (_is_a(float, bare) or _DECIMAL_COMMA.fullmatch(bare.replace(".", ""))):
+        return f"write the number without {'%' if cell.endswith('%') else 'its currency'}"
+    if _THOUSANDS.fullmatch(cell):
+        return "write numbers without separators of thousands, and decimals with a point"
+    if _DECIMAL_COMMA.fullmatch(cell):
         return "write decimals with a point"
     return None
