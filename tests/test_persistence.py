@@ -148,7 +148,7 @@ def test_predictions_keep_permissions_and_leave_other_files_alone(tmp_path: Path
     arguments = ["predict", fitted, data, "--inputs", "x", "--out", out, "--force"]
     done = CliRunner().invoke(main, [str(argument) for argument in arguments])
     assert done.exit_code == 0, done.output
-    assert out.read_text().startswith("x,mean,sd,lower,upper\n0.25,")
+    assert out.read_text().startswith("x,mean,sd_function,lower_function,upper_function\n0.25,")
     assert mode_of(out) == 0o600
     assert victim.read_bytes() == b"precious"
     names = {"new.csv", "model.orthogp", "out.csv", "victim", "out.csv.part"}

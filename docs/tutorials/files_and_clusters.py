@@ -62,8 +62,9 @@ fitted = shell("orthogp fit river --target level --skip-bad --kernel rbf --out r
 #
 # ## Predict and report
 #
-# Predictions are a table again, with dates as dates; `lower` and `upper` are the ends of the 95 %
-# interval, and `--noise` gives those of a new reading.
+# Predictions are a table again, with dates as dates; `lower_function` and `upper_function` are the
+# ends of the 95 % interval of the level itself, and `--noise` gives those of a new reading
+# (`lower_observation`, `upper_observation`). `--keep` writes further columns, such as names.
 
 # %%
 Path("new.csv").write_text("time\n2021-06-01 12:00:00\n2022-02-03 00:00:00\n2035-01-01 00:00:00\n")
@@ -79,8 +80,8 @@ shell("orthogp report river.orthogp --out river.html")
 #
 # A model needs sums of its rows only, and sums add up. `orthogp sketch` makes them, here for two
 # halves, as if each lay on another machine. The first chooses the lattice, for a range that holds
-# both (`--domain`, in numbers or dates); the second follows it. A sketch holds sums instead of rows,
-# which is less to send, but keeps no secret: [what files hold of the rows](../format.md#rows).
+# both (`--domain`, in numbers or dates); the second follows it. A sketch holds sums, not rows: less
+# to send, but no way to keep rows secret: [what files hold of the rows](../format.md#rows).
 
 # %%
 table["hours"] = days * 24
@@ -140,7 +141,7 @@ assert "1 of 3 rows lie outside" in predicted.stdout
 table_out = pd.read_csv("predicted.csv", parse_dates=["time"])
 at = np.array([days[times.get_loc(moment)] for moment in table_out.time[:2]])
 truth = 3 + 0.8 * np.cos(2 * np.pi * at / 365.25) + 0.3 * np.sin(2 * np.pi * at / 30)
-assert np.all(np.abs(table_out["mean"][:2] - truth) < 5 * table_out["sd"][:2])
+assert np.all(np.abs(table_out["mean"][:2] - truth) < 5 * table_out["sd_function"][:2])
 assert Path("river.html").stat().st_size > 10_000
 assert merged.returncode == 0
 assert f"{len(table):,} rows" in merged.stdout

@@ -217,9 +217,13 @@ def test_predictions_keep_the_rows_and_the_form_of_their_inputs(data: Path, mode
     mean, std = GPRegressor.load(model).predict([[102.0], [144.0]], return_std=True)
     for row, m, s in zip((rows[0], rows[2]), mean, std):
         assert float(row["mean"]) == pytest.approx(m)
-        assert float(row["sd"]) == pytest.approx(s)
-        assert float(row["upper"]) - float(row["mean"]) == pytest.approx(1.96 * s, rel=1e-4)
-        assert float(row["mean"]) - float(row["lower"]) == pytest.approx(1.96 * s, rel=1e-4)
+        assert float(row["sd_function"]) == pytest.approx(s)
+        assert float(row["upper_function"]) - float(row["mean"]) == pytest.approx(
+            1.96 * s, rel=1e-4
+        )
+        assert float(row["mean"]) - float(row["lower_function"]) == pytest.approx(
+            1.96 * s, rel=1e-4
+        )
 
 
 def test_predictions_as_parquet_with_noise(data: Path, model: Path) -> None:
@@ -227,17 +231,52 @@ def test_predictions_as_parquet_with_noise(data: Path, model: Path) -> None:
     result = succeed("predict", model, data / "parts", "--out", out, "--noise", "--json")
     assert json.loads(result.stdout)["rows"] == 600
     table = pq.read_table(out)
-    assert table.column_names == ["time", "mean", "sd", "lower", "upper"]
+    assert table.column_names == [
+        *("time", "mean", "sd_observation", "lower_observation", "upper_observation")
+    ]
     assert pa.types.is_timestamp(table.schema.field("time").type)
     noise = GPRegressor.load(model).noise_variance_
-    assert table["sd"].to_numpy().min() > np.sqrt(noise)
+    assert table["sd_observation"].to_numpy().min() > np.sqrt(noise)
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+@pytest.mark.parametrize("written", ["csv", "parquet"])
+def test_predictions_keep_columns_of_any_content(
+    model: Path, tmp_path: Path, ending: str, written: str
+) -> None:
+    new, out = tmp_path / f"new.{ending}", tmp_path / f"out.{written}"
+    times = ["2024-03-05", "", "2024-03-07"]
+    if ending == "csv":
+        rows = zip(("a", "b, c", ""), times, ("007", "08", "9"))
+        new.write_text("id,time,code\n" + "".join(f'"{i}",{t},{c}\n' for i, t, c in rows))
+    else:
+        stamps = pa.array([np.datetime64(t, "us") if t else None for t in times])
+        table = {"id": ["a", "b, c", None], "time": stamps, "code": ["007", "08", "9"]}
+        pq.write_table(pa.table(table), new)
+    succeed("predict", model, new, "--out", out, "--keep", "code,id,time")
+    if written == "csv":
+        found = list(csv.DictReader(out.read_text().splitlines()))
+    else:
+        found = pq.read_table(out).to_pylist()
+    assert [row["code"] for row in found] == ["007", "08", "9"]
+    assert [row["id"] or "" for row in found] == ["a", "b, c", ""]
+    assert list(found[0])[:4] == ["code", "id", "time", "mean"]
+    complaint = fail("predict", model, new, "--out", tmp_path / "p.csv", "--keep", "nothing")
+    assert "has no column 'nothing'" in complaint
+
+
+def test_kept_columns_do_not_hide_predictions(model: Path, tmp_path: Path) -> None:
+    new = tmp_path / "new.csv"
+    new.write_text("time,mean\n2024-03-05,1\n")
+    complaint = fail("predict", model, new, "--out", tmp_path / "p.csv", "--keep", "mean")
+    assert "Two columns of the predictions would be called 'mean': leave it out" in complaint
 
 
 def test_predictions_through_pipes(model: Path) -> None:
     text = b"time\n2024-03-05\n2090-01-01\n"
     result = succeed("predict", model, "-", "--out", "-", stdin=text)
     lines = result.stdout.splitlines()
-    assert lines[0] == "time,mean,sd,lower,upper"
+    assert lines[0] == "time,mean,sd_function,lower_function,upper_function"
     assert [line.split(",")[0] for line in lines[1:]] == ["2024-03-05", "2090-01-01"]
     assert "1 of 2 rows lie outside the covered domain " in result.stderr
 

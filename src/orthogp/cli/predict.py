@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _EXAMPLES = """\b
 Examples:
   orthogp predict model.orthogp new.csv --out predictions.csv
-  orthogp predict model.orthogp 'new/*.parquet' --out predictions.parquet --noise
+  orthogp predict model.orthogp 'new/*.parquet' --out predictions.parquet --noise --keep id
   cat new.csv | orthogp predict model.orthogp - --out - | head
   orthogp predict model.orthogp --grid 0.1 --out map.tif
 """
@@ -34,6 +34,7 @@ class Where(NamedTuple):
 
     data: tuple[str, ...]
     inputs: list[str] | None
+    keep: list[str] | None
     skip_bad: bool
     grid: list[float] | None
     crs: str | None
@@ -44,6 +45,8 @@ class Where(NamedTuple):
             raise click.UsageError("Give files to predict at, or --grid, not both.")
         if self.grid is None and not self.data:
             raise click.UsageError("Missing argument 'DATA...': files to predict at, or --grid.")
+        if self.grid is not None and self.keep:
+            raise click.UsageError("A grid has no columns to keep: leave out --keep.")
         if self.grid is None and self.crs is not None:
             raise click.UsageError("--crs is for maps: give --grid too.")
         if model == STANDARD and STANDARD in self.data:
@@ -65,6 +68,12 @@ class Where(NamedTuple):
     help="Predict new observations, noise included, instead of the function.",
 )
 @click.option(
+    "--keep",
+    type=NAMES,
+    metavar="NAMES",
+    help="Further columns of the data to write beside the predictions, whatever they hold.",
+)
+@click.option(
     "--grid",
     metavar="STEPS",
     type=STEPS,
@@ -82,8 +91,9 @@ class Where(NamedTuple):
 def predict(model: str, where: Where, noise: bool, output: Output) -> None:
     """Predict at the rows of files, or on a grid.
 
-    Writes the inputs with mean, sd, and the ends of the 95 % interval (lower, upper). Rows that
-    lack an input are kept, without predictions.
+    Writes the inputs with mean, sd, and the ends of the 95 % interval (lower, upper): of the
+    function without noise (sd_function, lower_function, upper_function), or with --noise of new
+    observations (sd_observation and so on). Rows that lack an input are kept, without predictions.
     """
     from orthogp.files.source import as_tables, open_source
     from orthogp.files.writing import check_table_name, table_writer
@@ -100,17 +110,22 @@ def predict(model: str, where: Where, noise: bool, output: Output) -> None:
             _write_grid(fitted, where, output, noise, console)
             return
         names, times = _columns(fitted, where.inputs, model)
+        covariates = getattr(fitted, "covariate_names_", ())
+        taken = (*names, *covariates)
+        others = [name for name in dict.fromkeys(where.keep or ()) if name not in taken]
         with as_tables(where.data) as files:
             source = open_source(
                 files,
                 (),
                 names,
-                covariates=getattr(fitted, "covariate_names_", ()),
+                covariates=covariates,
                 skip_bad=where.skip_bad,
                 keep_missing=True,
+                keep=others,
             )
             source = source.with_times(times)
-            written = [*source.reading.names, *_result_names(fitted)]
+            written = [*others, *source.reading.names, *_result_names(fitted, noise)]
+            _check_distinct(written)
             console.begin("predicting", source.num_rows)
             with table_writer(out, written) as writer:
                 tally, missing, outside = _write(fitted, source, writer, noise, console)
@@ -189,10 +204,22 @@ def _columns(
     return [str(column) for column in names], times
 
 
-def _result_names(model: Any) -> list[str]:
+def _check_distinct(names: list[str]) -> None:
+    from orthogp.errors import InputError
+
+    twice = {name for name in names if names.count(name) > 1}
+    if twice:
+        raise InputError(
+            f"Two columns of the predictions would be called {min(twice)!r}: leave it out of "
+            "--keep, or rename it in the data."
+        )
+
+
+def _result_names(model: Any, noise: bool) -> list[str]:
     if hasattr(model, "classes_"):
         return [f"probability_{label}" for label in model.classes_]
-    results = ["mean", "sd", "lower", "upper"]
+    about = "observation" if noise else "function"
+    results = ["mean", *(f"{result}_{about}" for result in ("sd", "lower", "upper"))]
     targets = getattr(model, "about_", {}).get("targets", [])
     if len(targets) < 2:
         return results
@@ -216,7 +243,10 @@ def _write(
         columns = block.columns
         complete = ~np.isnan(columns).any(axis=0)
         X = columns[:, complete].T
-        results = np.full((len(_result_names(model)), columns.shape[1]), np.nan)
+        if not columns.shape[1]:
+            tally = tally.plus(block.tally)
+            continue
+        results = np.full((len(_result_names(model, noise)), columns.shape[1]), np.nan)
         if len(X):
             results[:, complete] = _predictions(model, X, noise)
             if domain is not None:
@@ -226,7 +256,7 @@ def _write(
             values if scale is None else scale.datetimes(values)
             for values, scale in zip(columns, source.reading.scales, strict=True)
         ]
-        writer.write([*shown, *results])
+        writer.write([*block.kept, *shown, *results])
         tally = tally.plus(block.tally)
         missing += columns.shape[1] - len(X)
         console.advance(block.tally.met)

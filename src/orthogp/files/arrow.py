@@ -85,7 +85,7 @@ def parquet_blocks(piece: Piece, reading: Reading) -> Iterator[Block]:
     """Yield the rows of some row groups of a Parquet file."""
     with _opened(piece.path, piece.label) as file:
         meta = file.metadata
-        for name in reading.names:
+        for name in (*reading.names, *reading.keep):
             find_column(piece.label, file.schema_arrow.names, name)
         for group in range(piece.begin, piece.end):
             total = meta.row_group(group).num_rows
@@ -93,13 +93,16 @@ def parquet_blocks(piece: Piece, reading: Reading) -> Iterator[Block]:
             at = piece.skip if group == piece.begin else 0
             skip = at
             try:
-                for batch in file.iter_batches(_BLOCK_ROWS, [group], columns=list(reading.names)):
+                wanted = [*reading.names, *reading.keep]
+                for batch in file.iter_batches(_BLOCK_ROWS, [group], columns=wanted):
                     if skip >= batch.num_rows:
                         skip -= batch.num_rows
                         continue
-                    columns, tally = _columns(batch.slice(skip), reading, piece.label, start + at)
+                    part = batch.slice(skip)
+                    columns, tally, good = _columns(part, reading, piece.label, start + at)
+                    kept = tuple(part.column(name).filter(good) for name in reading.keep)
                     at, skip = at + batch.num_rows - skip, 0
-                    yield Block(columns, tally, piece._replace(begin=group, skip=at))
+                    yield Block(columns, tally, piece._replace(begin=group, skip=at), kept)
                 if at != total:
                     raise pa.ArrowInvalid(f"{at} of {total} rows found")
             except (pa.ArrowException, OSError) as error:
@@ -158,9 +161,10 @@ class ParquetWriter:
         self._stream, self._names = stream, list(names)
         self._writer: pq.ParquetWriter | None = None
 
-    def write(self, columns: Sequence[NDArray]) -> None:
+    def write(self, columns: Sequence[Any]) -> None:
         """Write rows; NaN and not-a-time become null."""
-        batch = pa.record_batch([pa.array(c, from_pandas=True) for c in columns], self._names)
+        arrays = [c if isinstance(c, pa.Array) else pa.array(c, from_pandas=True) for c in columns]
+        batch = pa.record_batch(arrays, self._names)
         if self._writer is None:
             self._writer = pq.ParquetWriter(self._stream, batch.schema)
         self._writer.write_batch(batch)
@@ -179,8 +183,12 @@ class ParquetWriter:
 
 def _columns(
     batch: Any, reading: Reading, label: str, start: int
-) -> tuple[NDArray[np.float64], Tally]:
-    """Return the columns of a record batch whose first row follows `start` others."""
+) -> tuple[NDArray[np.float64], Tally, Any]:
+    """Return the columns of a record batch whose first row follows `start` others.
+
+    At last, which of its rows are finite.
+    """
+    good = np.ones(batch.num_rows, dtype=bool)
     columns = np.empty((len(reading.names), batch.num_rows))
     for j, (name, scale) in enumerate(zip(reading.names, reading.scales)):
         columns[j] = _numbers(batch.column(name), scale)
@@ -198,8 +206,8 @@ def _columns(
                 f"{where}: correct it, or skip such rows (--skip-bad)."
             )
         rows = infinite.any(axis=0)
-        bad, first_bad, columns = int(rows.sum()), where, columns[:, ~rows]
-    return complete_rows(columns, reading, bad, first_bad)
+        bad, first_bad, columns, good = int(rows.sum()), where, columns[:, ~rows], ~rows
+    return *complete_rows(columns, reading, bad, first_bad), pa.array(good)
 
 
 def _check_whole(array: Any, numbers: NDArray[np.float64], what: str) -> None:

@@ -129,6 +129,8 @@ class Reading:
     #: Whether rows that lack a value stay, with NaN in its place.
     keep_missing: bool = False
     covariates: tuple[str, ...] = ()
+    #: Columns of any content that are handed on as they are; only with `keep_missing`.
+    keep: tuple[str, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -199,6 +201,8 @@ class Block(NamedTuple):
     tally: Tally
     #: The part of the piece that is still to be read.
     rest: Piece
+    #: The columns that are handed on as they are: texts, or arrays of pyarrow.
+    kept: tuple[Any, ...] = ()
 
 
 def complete_rows(

@@ -243,6 +243,7 @@ def open_source(
     covariates: Sequence[str] | None = None,
     skip_bad: bool = False,
     keep_missing: bool = False,
+    keep: Sequence[str] = (),
 ) -> RowSource:
     """Return the rows of files, folders and patterns.
 
@@ -260,7 +261,7 @@ def open_source(
         The column of weights.
     covariates : sequence of str, optional
         The columns with linear effects.
-    skip_bad, keep_missing : bool
+    skip_bad, keep_missing, keep
         See `Reading`.
     """
     targets = [targets] if isinstance(targets, str) else targets
@@ -282,6 +283,9 @@ def open_source(
                     f"are {listed(file.names)}."
                 )
             find_column(file.label, file.names, name)
+        for name in keep:
+            find_column(file.label, file.names, name)
+        for name in names:
             kind, want = file.kind(name), first.kind(name)
             if name not in inputs and kind == "time":
                 raise InputError(
@@ -298,7 +302,14 @@ def open_source(
         num_rows, exact = num_rows + file.num_rows, exact and file.exact
     unscaled = tuple(SINCE_1970 if first.kind(name) == "time" else None for name in inputs)
     reading = Reading(
-        tuple(inputs), tuple(targets), weights, unscaled, skip_bad, keep_missing, covariates
+        tuple(inputs),
+        tuple(targets),
+        weights,
+        unscaled,
+        skip_bad,
+        keep_missing,
+        covariates,
+        tuple(keep),
     )
     description = labels[0]
     if len(labels) > 1:

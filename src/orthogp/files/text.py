@@ -221,10 +221,10 @@ def text_blocks(piece: Piece, reading: Reading) -> Iterator[Block]:
                     "mark that is never closed: is it a table?"
                 )
             if body:
-                columns, tally = parser.parse(body, at, line)
+                columns, tally, kept = parser.parse(body, at, line)
                 at += cut
                 line = line if line < 0 else line + _count(body, b"\n")
-                yield Block(columns, tally, piece._replace(begin=at, line=line))
+                yield Block(columns, tally, piece._replace(begin=at, line=line), kept)
 
 
 class _Parser:
@@ -235,16 +235,24 @@ class _Parser:
         self._header = header
         self._reading = reading
         self._used = [find_column(piece.label, header.names, name) for name in reading.names]
+        self._kept = [find_column(piece.label, header.names, name) for name in reading.keep]
         # Date-times that name their zone are another type to pyarrow.
         self._zoned = [
             scale is not None and _names_zone(header, position)
             for scale, position in zip(reading.scales, self._used)
         ]
 
-    def parse(self, body: bytes, at: int, line: int) -> tuple[NDArray[np.float64], Tally]:
-        """Return the columns of the lines that begin at a byte, and what became of the rows."""
+    def parse(
+        self, body: bytes, at: int, line: int
+    ) -> tuple[NDArray[np.float64], Tally, tuple[NDArray, ...]]:
+        """Return the columns of the lines that begin at a byte, and what became of the rows.
+
+        At last, the columns that are handed on as they are.
+        """
         columns, bad, first_bad = None, 0, None
-        if has_arrow():
+        texts: tuple[NDArray, ...] = ()
+        # Where columns are handed on, rows must be looked at one by one.
+        if has_arrow() and not self._kept:
             from orthogp.files.arrow import parse_lines
 
             columns = parse_lines(
@@ -258,16 +266,17 @@ class _Parser:
             )
         # What is infinite, or large enough for whole numbers to lose digits, is looked at closely.
         if columns is None or bool(np.any(np.abs(columns) >= _LARGEST_WHOLE)):
-            columns, bad, first_bad = self._cell_by_cell(body, at, line)
-        return complete_rows(columns, self._reading, bad, first_bad)
+            columns, bad, first_bad, texts = self._cell_by_cell(body, at, line)
+        return *complete_rows(columns, self._reading, bad, first_bad), texts
 
     def _cell_by_cell(
         self, body: bytes, at: int, line: int
-    ) -> tuple[NDArray[np.float64], int, str | None]:
+    ) -> tuple[NDArray[np.float64], int, str | None, tuple[NDArray, ...]]:
         label, width = self._piece.label, len(self._header.names)
         if line < 0:
             line = _count_lines(self._piece, at)
         rows: list[list[float]] = []
+        kept: list[list[str]] = []
         bad, first_bad = 0, None
         # Columns that are not used may be in any encoding.
         text = io.StringIO(body.decode("utf-8", errors="replace"), newline="")
@@ -284,13 +293,17 @@ class _Parser:
                         f"{len(cells)}: correct it, or skip such rows (--skip-bad)."
                     )
                 rows.append(self._numbers(cells, where))
+                kept.append([cells[j] for j in self._kept])
             except InputError:
                 if not self._reading.skip_bad:
                     raise
                 bad += 1
                 first_bad = first_bad or where
         columns = np.array(rows, dtype=np.float64).reshape(-1, len(self._used)).T
-        return np.ascontiguousarray(columns), bad, first_bad
+        texts = tuple(
+            np.array([row[k] for row in kept], dtype=object) for k in range(len(self._kept))
+        )
+        return np.ascontiguousarray(columns), bad, first_bad, texts
 
     def _numbers(self, cells: list[str], where: str) -> list[float]:
         numbers = []

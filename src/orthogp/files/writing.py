@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, BinaryIO, Protocol, TextIO
 
 import numpy as np
-from numpy.typing import NDArray
 
 from orthogp.errors import InputError
 from orthogp.files.columns import require_arrow
@@ -29,8 +28,8 @@ PARQUET_ENDINGS = (".parquet", ".pq")
 class TableWriter(Protocol):
     """Takes columns, some rows at a time."""
 
-    def write(self, columns: Sequence[NDArray]) -> None:
-        """Write rows."""
+    def write(self, columns: Sequence[Any]) -> None:
+        """Write rows: columns of NumPy or of pyarrow."""
         ...
 
 
@@ -85,7 +84,7 @@ class TextWriter:
         self._writer = csv.writer(stream, delimiter=delimiter, lineterminator="\n")
         self._writer.writerow(names)
 
-    def write(self, columns: Sequence[NDArray]) -> None:
+    def write(self, columns: Sequence[Any]) -> None:
         """Write rows; NaN and not-a-time become empty cells."""
         self._writer.writerows(zip(*map(_cells, columns), strict=True))
 
@@ -123,7 +122,11 @@ def align(rows: Sequence[Sequence[str]], *, left: int = 1) -> list[str]:
     ]
 
 
-def _cells(column: NDArray) -> list[Any]:
+def _cells(column: Any) -> list[Any]:
+    if hasattr(column, "to_pylist"):
+        return ["" if value is None else value for value in column.to_pylist()]
+    if column.dtype.kind == "O":
+        return column.tolist()
     if column.dtype.kind == "M":
         # Whole seconds and whole days need no more digits than they have.
         for unit in ("D", "s"):
