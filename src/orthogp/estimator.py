@@ -5,12 +5,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 
+from orthogp.errors import KernelError
+from orthogp.kernels import Kernel
 from orthogp.persistence import Storable
 from orthogp.report.components import AdditiveParts, Component
 from orthogp.report.diagnostics import Diagnostics, diagnose
@@ -44,6 +46,31 @@ class GPEstimator(Storable, BaseEstimator, ABC):
     @abstractmethod
     def _effect(self, label: Any) -> str:
         """Return what components are effects on."""
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters, also those of the kernel: set_params(kernel__lengthscale=2.0).
+
+        A kernel itself never changes: the estimator gets another one.
+        """
+        prefix = "kernel__"
+        inner = {
+            name.removeprefix(prefix): params.pop(name)
+            for name in [*params]
+            if name.startswith(prefix)
+        }
+        super().set_params(**params)
+        if inner:
+            kernel: Any = vars(self)["kernel"]
+            if isinstance(kernel, str):
+                raise KernelError(
+                    f"The name {kernel!r} stands for a kernel whose parameters start from the "
+                    f"data: give a kernel such as Matern32(), to set its {min(inner)}."
+                )
+            if isinstance(kernel, Kernel):
+                self.kernel = kernel.with_params(**inner)
+            else:
+                kernel.set_params(**inner)
+        return self
 
     def components(self, label: Any = None) -> list[Component]:
         """Return the components of an additive model, in the order of its kernel's terms.

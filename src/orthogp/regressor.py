@@ -34,6 +34,7 @@ from orthogp.inference import Domain, Functions, Gaussian
 from orthogp.inference.bounds import TOLERANCE
 from orthogp.kernels import Kernel, Noise
 from orthogp.kernels.sphere import Embedding
+from orthogp.kernels.terms import has_white
 from orthogp.learning.problem import MAX_FEATURES, Start
 from orthogp.learning.sketches import KeptRows, Sketch
 from orthogp.report.components import AdditiveParts, parts_of
@@ -127,6 +128,8 @@ class GPRegressor(RegressorMixin, GPEstimator):
     kernel_, noise_variance_
         The learned model, in the units of X and y (several targets of different scale: in units of
         `target_scale_`).
+    noise_in_kernel_ : bool
+        Whether the noise is a scikit-learn `WhiteKernel`, and so part of standard deviations.
     elbo_, upper_bound_ : float
         Lower (Titsias) and upper bound on log p(y), for the prior that the features approximate;
         `certificate_` has bounds for the kernel itself.
@@ -349,6 +352,7 @@ class GPRegressor(RegressorMixin, GPEstimator):
         self.period_, self.num_features_ = fit.period, fit.num_features
         unit = variance_unit(units.scale)
         self.columns_ = columns
+        self.noise_in_kernel_ = has_white(self.kernel)
         self.kernel_ = outcome.model.as_given(fit.kernel.scaled(unit))
         self.noise_variance_ = fit.noise_variance * unit
         jacobian = fit.rows * float(np.sum(np.log(units.scale)))
@@ -369,7 +373,7 @@ class GPRegressor(RegressorMixin, GPEstimator):
         X: ArrayLike,
         return_std: bool = False,
         return_cov: bool = False,
-        include_noise: bool = False,
+        include_noise: bool | None = None,
         return_bounds: bool = False,
         covariates: ArrayLike | None = None,
     ) -> Any:
@@ -380,8 +384,9 @@ class GPRegressor(RegressorMixin, GPEstimator):
         return_std, return_cov : bool
             Return also the standard deviations, (n,) or (n, p), or the covariance matrix, (n, n) or
             (n, n, p).
-        include_noise : bool
-            For a new observation instead of the function itself.
+        include_noise : bool, optional
+            For a new observation instead of the function itself. By default only if the kernel is
+            scikit-learn's with a `WhiteKernel`, whose noise is part of standard deviations there.
         return_bounds : bool
             Return also, last, what the exact process can differ by: `PredictionBounds`. The exact
             engine and the dense lattice have them.
@@ -392,6 +397,7 @@ class GPRegressor(RegressorMixin, GPEstimator):
         if return_std and return_cov:
             raise InputError("Ask for return_std or return_cov, not for both.")
         check_is_fitted(self, "posterior_")
+        include_noise = self.noise_in_kernel_ if include_noise is None else include_noise
         if return_bounds:
             bounds = self._bounds(self._points(X, covariates), include_noise)
             others = self.predict(X, return_std, return_cov, include_noise, covariates=covariates)
@@ -495,34 +501,44 @@ class GPRegressor(RegressorMixin, GPEstimator):
         n_samples: int = 1,
         random_state: int | None = None,
         covariates: ArrayLike | None = None,
+        include_noise: bool | None = None,
     ) -> NDArray[np.float64]:
-        """Return posterior draws of f at the rows of X, (n, n_samples) or (n, p, n_samples).
+        """Return posterior draws at the rows of X, (n, n_samples) or (n, p, n_samples).
 
-        `covariates` are as in `predict`: their effects are drawn with f.
+        Parameters
+        ----------
+        random_state : int, optional
+            The seed; the estimator's unless given.
+        covariates : (n, q), optional
+            As in `predict`: their effects are drawn with f.
+        include_noise : bool, optional
+            Draws of new observations y = f + ε instead of the function f; the default is that of
+            `predict`.
         """
         check_is_fitted(self, "posterior_")
         X = self._points(X, covariates)
-        seed = self.random_state if random_state is None else random_state
-        values = self._draw_functions(n_samples, seed)(X)
-        values = np.moveaxis(values, 1, -1) * self.target_scale_[:, None]
-        values = values + self.target_offset_[:, None]
+        rng = self._generator(self.random_state if random_state is None else random_state)
+        values = np.moveaxis(self.posterior_.draw(n_samples, rng)(X), 1, -1)
+        if self.noise_in_kernel_ if include_noise is None else include_noise:
+            noise = np.sqrt(np.reshape(self.posterior_.noise_variance, (-1, 1)))
+            values = values + noise * rng.standard_normal(values.shape)
+        values = values * self.target_scale_[:, None] + self.target_offset_[:, None]
         return values[:, 0] if self._one_target else values
 
     def draw_functions(self, n_samples: int = 1, random_state: int | None = None) -> Functions:
-        """Return posterior functions, in standardised units, to be evaluated anywhere.
+        """Return posterior functions f in the units of y, to be evaluated anywhere.
 
-        They take the columns that the kernel sees, and behind them the covariates, if any.
+        They take rows of the columns that the kernel sees, and behind them the covariates, if any,
+        and give values (n, n_samples, p), with p = 1 for a single target.
         """
         check_is_fitted(self, "posterior_")
-        drawn = self._draw_functions(n_samples, random_state)
-        if self._embedding is None:
-            return drawn
-        d = len(self.columns_)
-        return lambda X: drawn(self._embedded(X[:, :d], X[:, d:]))
+        drawn = self.posterior_.draw(n_samples, self._generator(random_state))
+        scale, offset, d = self.target_scale_, self.target_offset_, len(self.columns_)
+        return lambda X: drawn(self._embedded(X[:, :d], X[:, d:])) * scale + offset
 
-    def _draw_functions(self, n_samples: int, random_state: int | None) -> Functions:
-        state = check_random_state(random_state)
-        return self.posterior_.draw(n_samples, np.random.default_rng(state.randint(2**31)))
+    @staticmethod
+    def _generator(random_state: int | None) -> np.random.Generator:
+        return np.random.default_rng(check_random_state(random_state).randint(2**31))
 
     def predict_derivative(
         self, X: ArrayLike, dim: int = 0

@@ -93,7 +93,6 @@ def test_scikit_learns_fixed_parameters_stay_fixed(
     [
         lambda: sk.DotProduct(),
         lambda: sk.RBF() + sk.DotProduct(),
-        lambda: sk.ExpSineSquared(),
         lambda: sk.RBF() * sk.RBF(),
         lambda: sk.ConstantKernel() * sk.DotProduct(),
         lambda: sk.Exponentiation(sk.RBF(), 2),

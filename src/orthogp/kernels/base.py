@@ -194,6 +194,36 @@ class Kernel(eqx.Module):
             ),
         )
 
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the values of all parameters by name, as scikit-learn's tools ask for them.
+
+        Those of a sum or a product have the number of their part before the name:
+        "0__lengthscale", "1__variance".
+        """
+        several = len(list(self.primitives())) > 1
+        return {
+            f"{i}__{name}" if several else name: float(value) if np.ndim(value) == 0 else value
+            for i, (own, _) in enumerate(self.primitives())
+            for name, value in own.parameters().items()
+        }
+
+    def with_params(self, **values: Any) -> Self:
+        """Return a copy with other values of parameters, named as `get_params` names them."""
+        known, primitives = self.get_params(), [own for own, _ in self.primitives()]
+        for name, value in values.items():
+            if name not in known:
+                raise KernelError(f"There is no parameter {name!r}, only {', '.join(known)}.")
+            number, _, own = name.rpartition("__")
+            checked = np.asarray(value, float) if own == ANGLE else check_positive(value, name)
+            primitives[int(number or 0)] = primitives[int(number or 0)].with_parameters(
+                **{own: checked}
+            )
+        return self.with_primitives(iter(primitives))  # type: ignore[return-value]
+
+    def __sklearn_clone__(self) -> Self:
+        """Return the kernel itself, which never changes."""
+        return self
+
     def fix(self, *names: str) -> Self:
         """Return a copy whose named parameters (all, if none are named) are not learned."""
         known = self.parameters()
@@ -273,9 +303,10 @@ class Kernel(eqx.Module):
         return self.with_parameters(variance=self.parameters()["variance"] * factor)
 
     def on(self, *dims: int | Columns | list[int]) -> On:
-        """Return the kernel acting on some columns of X only."""
+        """Return the kernel acting on some columns of X only, counted from 0."""
         groups = (group if isinstance(group, tuple | list) else [group] for group in dims)
-        return On(self, tuple(int(d) for group in groups for d in group))
+        each = (d for group in groups for d in group)
+        return On(self, tuple(int(d) if isinstance(d, np.integer) else d for d in each))
 
     def on_sphere(
         self, longitude: int, latitude: int, *further: int, radius: float = EARTH_RADIUS
@@ -552,7 +583,10 @@ class On(OnColumns):
     dims: Columns = eqx.field(static=True)
 
     def __check_init__(self) -> None:
-        if not self.dims or min(self.dims) < 0 or len(set(self.dims)) != len(self.dims):
+        whole = all(isinstance(d, int) for d in self.dims)
+        if not (
+            whole and self.dims and min(self.dims) >= 0 and len(set(self.dims)) == len(self.dims)
+        ):
             raise KernelError(
                 f"Columns must be distinct and counted from 0, got {self.dims}: "
                 "write for example kernel.on(0) or kernel.on(0, 2)."

@@ -22,6 +22,9 @@ _SEASONS = {"yearly": 365.2425, "weekly": 7.0, "daily": 1.0}
 _DAYS = {"days": 1.0, "years": 365.2425, "hours": 1 / 24, "minutes": 1 / 1440, "seconds": 1 / 86400}
 #: What stands before the name of a kernel to mean one kernel on each column.
 ADDITIVE_PREFIX = "additive-"
+# The lengthscale, in periods, over which a periodic shape that is to stay the same changes: after
+# a hundred periods, correlations are 5e-5 smaller than those of scikit-learn's ExpSineSquared.
+_MANY_PERIODS = 1e4
 
 
 class Term(NamedTuple):
@@ -163,13 +166,13 @@ def resolve_additive(kernel: object, num_columns: int, most_joint: int) -> Kerne
     there are more columns than can act jointly.
     """
     if isinstance(kernel, str):
-        name = kernel.removeprefix(ADDITIVE_PREFIX)
-        if name not in KERNEL_NAMES:
+        name = kernel.lower().removeprefix(ADDITIVE_PREFIX)
+        if _named(name) is None:
             raise KernelError(
                 f"Unknown kernel {kernel!r}; known names are {', '.join(KERNEL_NAMES)}, these "
                 f'after "{ADDITIVE_PREFIX}" for one on each column, or pass a kernel object.'
             )
-        if name != kernel or num_columns > most_joint:
+        if name != kernel.lower() or num_columns > most_joint:
             return KernelChoice(additive(name, num_columns), Noise(), from_name=True)
     return resolve_kernel(kernel)
 
@@ -229,18 +232,31 @@ def resolve_kernel(kernel: object) -> KernelChoice:
     if isinstance(kernel, Kernel):
         return KernelChoice(kernel, Noise(), from_name=False)
     if isinstance(kernel, str):
-        if kernel not in KERNEL_NAMES:
+        if (kind := _named(kernel)) is None:
             raise KernelError(
                 f"Unknown kernel {kernel!r}; known names are {', '.join(KERNEL_NAMES)}, "
                 "or pass a kernel object."
             )
-        return KernelChoice(KERNEL_NAMES[kernel](), Noise(), from_name=True)
+        return KernelChoice(kind(), Noise(), from_name=True)
     if hasattr(kernel, "get_params") and hasattr(kernel, "theta"):
         return from_sklearn(kernel)
     raise KernelError(
         "kernel must be a name, an orthogp kernel or a scikit-learn kernel, "
         f"got {type(kernel).__name__}."
     )
+
+
+def _named(name: str) -> type[Kernel] | None:
+    """Return the kernel of a name, whatever its case and with or without hyphens."""
+    plain = {known.replace("-", ""): kind for known, kind in KERNEL_NAMES.items()}
+    return plain.get(name.lower().replace("-", "").replace("_", "").replace(" ", ""))
+
+
+def has_white(kernel: object) -> bool:
+    """Return whether a kernel is scikit-learn's with noise in it (a WhiteKernel)."""
+    if isinstance(kernel, str | Kernel) or not hasattr(kernel, "theta"):
+        return False
+    return bool(_terms(kernel)[1])
 
 
 def from_sklearn(kernel: object) -> KernelChoice:
@@ -296,13 +312,17 @@ def _terms(kernel) -> tuple[list[Kernel], list[_Range]]:
         factors = _factors(kernel, sk)
         constants = [f for f in factors if isinstance(f, sk.ConstantKernel)]
         others = [f for f in factors if not isinstance(f, sk.ConstantKernel)]
-        if len(others) != 1:
+        if len(others) == 2 and (equal := _quasi_periodic(others, sk)) is not None:
+            terms, whites = [equal], []
+        elif len(others) == 1:
+            terms, whites = _terms(others[0])
+        else:
             raise KernelError(
-                f"Of scikit-learn's products only ConstantKernel * kernel converts, got {kernel}."
+                "Of scikit-learn's products only ConstantKernel * kernel and RBF * ExpSineSquared "
+                f"convert, got {kernel}."
             )
         ranges = [_Range.of(constant, "constant_value") for constant in constants]
-        factor = reduce(_Range.times, ranges)
-        terms, whites = _terms(others[0])
+        factor = reduce(_Range.times, ranges, _Range(1.0, 1.0, 1.0))
         return [_multiplied(term, factor) for term in terms], [own.times(factor) for own in whites]
     return [_primitive(kernel, sk)], []
 
@@ -342,10 +362,36 @@ def _primitive(kernel, sk) -> Kernel:
     if isinstance(kernel, sk.RationalQuadratic):
         equal = RationalQuadratic(lengthscale=kernel.length_scale, alpha=kernel.alpha)
         return _restricted(equal, kernel, alpha="alpha")
+    if isinstance(kernel, sk.ExpSineSquared):
+        return _periodic(kernel, [_MANY_PERIODS * kernel.periodicity]).fix("lengthscale")
     raise KernelError(
         f"scikit-learn's {type(kernel).__name__} has no stationary counterpart here: use RBF, "
-        "Matern, RationalQuadratic, ConstantKernel products, WhiteKernel and their sums."
+        "Matern, RationalQuadratic, ExpSineSquared, ConstantKernel products, WhiteKernel and their "
+        "sums."
     )
+
+
+def _quasi_periodic(factors: list, sk) -> Kernel | None:
+    """Return the product of scikit-learn's RBF and ExpSineSquared, in either order."""
+    kinds = {type(factor): factor for factor in factors}
+    if set(kinds) != {sk.RBF, sk.ExpSineSquared}:
+        return None
+    smooth = kinds[sk.RBF]
+    equal = _periodic(kinds[sk.ExpSineSquared], np.atleast_1d(smooth.length_scale))
+    return _limited(equal, smooth, lengthscale="length_scale")
+
+
+def _periodic(kernel, lengthscale) -> Kernel:
+    """Return scikit-learn's ExpSineSquared times an RBF of one column."""
+    # One lengthscale in a list: scikit-learn takes the sine of a distance, which is this kernel's
+    # in one column only.
+    equal = QuasiPeriodic(
+        lengthscale=lengthscale,
+        period=kernel.periodicity,
+        shape_lengthscale=kernel.length_scale,
+    )
+    names = {"period": "periodicity", "shape_lengthscale": "length_scale"}
+    return _limited(equal, kernel, **names).fix("variance")
 
 
 def _restricted(equal: Kernel, kernel, **further: str) -> Kernel:
@@ -353,7 +399,12 @@ def _restricted(equal: Kernel, kernel, **further: str) -> Kernel:
 
     `further` names parameters beside the lengthscale, and what scikit-learn calls them.
     """
-    for name, theirs in {"lengthscale": "length_scale", **further}.items():
+    return _limited(equal, kernel, lengthscale="length_scale", **further).fix("variance")
+
+
+def _limited(equal: Kernel, kernel, **names: str) -> Kernel:
+    """Return a kernel with some parameters fixed and bounded as scikit-learn's are."""
+    for name, theirs in names.items():
         known = getattr(kernel, f"hyperparameter_{theirs}")
         if known.fixed:
             equal = equal.fix(name)
@@ -365,4 +416,4 @@ def _restricted(equal: Kernel, kernel, **further: str) -> Kernel:
                 f"{known.bounds.tolist()}: give one pair."
             )
         equal = equal.bound(name, float(lower[0]), float(upper[0]))
-    return equal.fix("variance")
+    return equal

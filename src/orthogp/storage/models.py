@@ -290,6 +290,7 @@ class KeptRegressor(KeptFit):
     trials: tuple[Trial, ...]
     seconds: dict[str, float]
     covariate_names: tuple[str, ...] = ()
+    noise_in_kernel: bool = False
 
     def _derive(self, model: Any) -> None:
         num_dims = _check_columns(self.columns, self.domain, model)
