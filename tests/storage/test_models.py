@@ -271,7 +271,7 @@ def test_scikit_learn_kernels_come_back_as_what_they_stand_for(tmp_path):
         model.fit(X, y)
     model.save(tmp_path / "m.orthogp")
     loaded = GPRegressor.load(tmp_path / "m.orthogp")
-    assert loaded.noise_variance == 0.02
+    assert loaded.noise_variance.value == 0.02
     np.testing.assert_array_equal(loaded.predict(POINTS), model.predict(POINTS))
     for own in (model, loaded):
         own.partial_fit(X, y)

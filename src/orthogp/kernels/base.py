@@ -195,11 +195,7 @@ class Kernel(eqx.Module):
         )
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the values of all parameters by name, as scikit-learn's tools ask for them.
-
-        Those of a sum or a product have the number of their part before the name:
-        "0__lengthscale", "1__variance".
-        """
+        """Return all parameters by name, of sums and products with their part: "1__variance"."""
         several = len(list(self.primitives())) > 1
         return {
             f"{i}__{name}" if several else name: float(value) if np.ndim(value) == 0 else value
@@ -215,9 +211,8 @@ class Kernel(eqx.Module):
                 raise KernelError(f"There is no parameter {name!r}, only {', '.join(known)}.")
             number, _, own = name.rpartition("__")
             checked = np.asarray(value, float) if own == ANGLE else check_positive(value, name)
-            primitives[int(number or 0)] = primitives[int(number or 0)].with_parameters(
-                **{own: checked}
-            )
+            i = int(number or 0)
+            primitives[i] = primitives[i].with_parameters(**{own: checked})
         return self.with_primitives(iter(primitives))  # type: ignore[return-value]
 
     def __sklearn_clone__(self) -> Self:
@@ -583,10 +578,8 @@ class On(OnColumns):
     dims: Columns = eqx.field(static=True)
 
     def __check_init__(self) -> None:
-        whole = all(isinstance(d, int) for d in self.dims)
-        if not (
-            whole and self.dims and min(self.dims) >= 0 and len(set(self.dims)) == len(self.dims)
-        ):
+        there = self.dims and all(isinstance(d, int) and d >= 0 for d in self.dims)
+        if not there or len(set(self.dims)) != len(self.dims):
             raise KernelError(
                 f"Columns must be distinct and counted from 0, got {self.dims}: "
                 "write for example kernel.on(0) or kernel.on(0, 2)."
