@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Mapping, Sequence
+from numbers import Integral
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
@@ -30,8 +31,10 @@ from orthogp.features import Features
 from orthogp.files.fitting import MEMORY, fit_files, fit_sums
 from orthogp.files.source import open_source
 from orthogp.forgetting import check_forgotten
+from orthogp.hyperparameters import DRAWS, Hyperparameters, hyperparameters_of, integrated
 from orthogp.inference import Domain, Functions, Gaussian
 from orthogp.inference.bounds import TOLERANCE
+from orthogp.inference.predictive import PredictivePosterior
 from orthogp.kernels import Kernel, Noise
 from orthogp.kernels.sphere import Embedding
 from orthogp.kernels.terms import has_white
@@ -93,6 +96,9 @@ class GPRegressor(RegressorMixin, GPEstimator):
         while the kernel is learned; a `Noise` can also have bounds and a prior.
     learn : bool, default True
         Whether to learn the hyperparameters.
+    hyperparameters : {"optimise", "integrate"}, default "optimise"
+        Whether predictions take the best hyperparameters, or integrate over their posterior, by a
+        mixture of some of its draws: exact, dense and additive engines, one target.
     domain : (lower, upper), optional
         A box to cover besides the data, for predictions beyond them.
     weights : {"repeats", "precisions"}, default "repeats"
@@ -167,6 +173,7 @@ class GPRegressor(RegressorMixin, GPEstimator):
         mean: str | None = "auto",
         noise_variance: float | Noise | None = None,
         learn: bool = True,
+        hyperparameters: str = "optimise",
         domain: tuple[ArrayLike, ArrayLike] | None = None,
         weights: str = "repeats",
         wrap_tolerance: float = 1e-4,
@@ -184,6 +191,7 @@ class GPRegressor(RegressorMixin, GPEstimator):
         self.mean = mean
         self.noise_variance = noise_variance
         self.learn = learn
+        self.hyperparameters = hyperparameters
         self.domain = domain
         self.weights = weights
         self.wrap_tolerance = wrap_tolerance
@@ -363,8 +371,39 @@ class GPRegressor(RegressorMixin, GPEstimator):
             lower=fit.certificate.lower - jacobian, upper=fit.certificate.upper - jacobian
         )
         self.status_ = fit.status
-        total = time.monotonic() - began
-        self.timings_ = {"learn": total, "total": total}
+        learned = time.monotonic() - began
+        vars(self).pop("_mixed", None)
+        if self.hyperparameters == "integrate" and not units.constant:
+            self._mixed = integrated(self, self._seed(None))
+        self.timings_ = {"learn": learned, "total": time.monotonic() - began}
+
+    def hyperparameter_posterior(
+        self, draws: int = DRAWS, random_state: int | None = None
+    ) -> Hyperparameters:
+        """Return weighted draws from the posterior of the hyperparameters.
+
+        p(log θ | y) ∝ p(y | θ) p(log θ), with the evidence of the engine (exact, dense or
+        additive), and flat priors of logarithms where none were given. Laplace's approximation is
+        weighted by the evidence; where the weights fail, Hamiltonian Monte Carlo draws.
+        """
+        check_is_fitted(self, "posterior_")
+        if not (isinstance(draws, Integral) and int(draws) >= 2):
+            raise InputError(f"draws must be a whole number ≥ 2, got {draws!r}.")
+        return hyperparameters_of(self, int(draws), self._seed(random_state))
+
+    def _seed(self, random_state: int | None) -> int:
+        seed = self.random_state if random_state is None else random_state
+        return 0 if seed is None else int(check_random_state(seed).randint(2**31))
+
+    @property
+    def _predictive(self) -> PredictivePosterior:
+        """The posterior that predicts."""
+        if self.hyperparameters != "integrate" or self._sketch.units(shared=True).constant:
+            return self.posterior_
+        if not hasattr(self, "_mixed"):
+            # Files hold the sums or the rows, which give the mixture again.
+            self._mixed = integrated(self, self._seed(None))
+        return self._mixed
 
     # ------------------------------------------------------------------ prediction
 
@@ -405,22 +444,27 @@ class GPRegressor(RegressorMixin, GPEstimator):
         X = self._points(X, covariates)
         scale = self.target_scale_
         if not (return_std or return_cov):
-            return self._shaped(self.posterior_.predict_mean(X) * scale + self.target_offset_)
-        prediction = self.posterior_.predict(X)
+            return self._shaped(self._predictive.predict_mean(X) * scale + self.target_offset_)
+        prediction = self._predictive.predict(X)
         mean = self._shaped(prediction.mean * scale + self.target_offset_)
-        noise = self.posterior_.noise_variance if include_noise else 0.0
+        noise = self._predictive.noise_variance if include_noise else 0.0
         if return_std:
             deviation = np.sqrt(prediction.variance + noise)
             return mean, self._shaped(deviation[:, None] * scale)
         with warnings.catch_warnings():
             # The mean above has warned already.
             warnings.simplefilter("ignore", OutOfDomainWarning)
-            covariance = self.posterior_.covariance(X) + noise * np.eye(len(X))
+            covariance = self._predictive.covariance(X) + noise * np.eye(len(X))
         return mean, self._shaped(covariance[:, :, None] * scale**2)
 
     def _bounds(self, X: NDArray, include_noise: bool) -> PredictionBounds:
         """Return the bounds on the exact process at rows as the posterior sees them."""
         posterior = self.posterior_
+        if self._predictive is not posterior:
+            raise InputError(
+                "There are no bounds for predictions that integrate over hyperparameters: use "
+                'hyperparameters="optimise".'
+            )
         mean, variance = posterior.predict(X)
         errors, lower, upper = np.zeros_like(mean), variance, variance
         guarantee = getattr(posterior, "guarantee", None)
@@ -518,9 +562,9 @@ class GPRegressor(RegressorMixin, GPEstimator):
         check_is_fitted(self, "posterior_")
         X = self._points(X, covariates)
         rng = self._generator(self.random_state if random_state is None else random_state)
-        values = np.moveaxis(self.posterior_.draw(n_samples, rng)(X), 1, -1)
+        values = np.moveaxis(self._predictive.draw(n_samples, rng)(X), 1, -1)
         if self.noise_in_kernel_ if include_noise is None else include_noise:
-            noise = np.sqrt(np.reshape(self.posterior_.noise_variance, (-1, 1)))
+            noise = np.sqrt(np.reshape(self._predictive.noise_variance, (-1, 1)))
             values = values + noise * rng.standard_normal(values.shape)
         values = values * self.target_scale_[:, None] + self.target_offset_[:, None]
         return values[:, 0] if self._one_target else values
@@ -532,7 +576,7 @@ class GPRegressor(RegressorMixin, GPEstimator):
         and give values (n, n_samples, p), with p = 1 for a single target.
         """
         check_is_fitted(self, "posterior_")
-        drawn = self.posterior_.draw(n_samples, self._generator(random_state))
+        drawn = self._predictive.draw(n_samples, self._generator(random_state))
         scale, offset, d = self.target_scale_, self.target_offset_, len(self.columns_)
         return lambda X: drawn(self._embedded(X[:, :d], X[:, d:])) * scale + offset
 
@@ -552,7 +596,7 @@ class GPRegressor(RegressorMixin, GPEstimator):
                 f"got {dim}."
             )
         position = int(np.flatnonzero(self.columns_ == dim)[0])
-        return self._mean_and_std(self.posterior_.derivative(self._inputs(X), position))
+        return self._mean_and_std(self._predictive.derivative(self._inputs(X), position))
 
     def predict_integral(
         self, lower: ArrayLike, upper: ArrayLike
@@ -563,7 +607,7 @@ class GPRegressor(RegressorMixin, GPEstimator):
         lower = np.asarray(lower, dtype=np.float64).reshape(-1, len(self.columns_))
         upper = np.asarray(upper, dtype=np.float64).reshape(-1, len(self.columns_))
         volume = np.prod(upper - lower, axis=1)
-        mean, std = self._mean_and_std(self.posterior_.integral(lower, upper))
+        mean, std = self._mean_and_std(self._predictive.integral(lower, upper))
         constant = self._shaped(volume[:, None] * self.target_offset_)
         return mean + constant, std
 

@@ -37,6 +37,7 @@ _CHOICES = {
     "mean": (None, "auto", "constant", "linear"),
     "weights": ("repeats", "precisions"),
     "solver": ("auto", "exact", "dense", "iterative", "neighbours"),
+    "hyperparameters": ("optimise", "integrate"),
 }
 
 
@@ -53,7 +54,8 @@ _MOST_REPEATS = 1e30
 def check_settings(estimator: Any) -> None:
     """Raise `InputError` unless an estimator's parameters (its kernel apart) make sense."""
     for name, allowed in _CHOICES.items():
-        value = getattr(estimator, name)
+        # Of a classifier the hyperparameters are optimised.
+        value = getattr(estimator, name, "optimise")
         if not (value is None or isinstance(value, str)) or value not in allowed:
             raise InputError(f"{name} must be one of {allowed}, got {value!r}.")
     resolve_features(estimator.features, "auto", 1)

@@ -169,6 +169,30 @@ class Fitter:
         """Return how many features a certificate takes."""
         return self._certified_features(start)[0]
 
+    # ------------------------------------------------------------------ other hyperparameters
+
+    def evidence(self, start: Start, num_features: int, room: float) -> LatticeObjective:
+        """Return the bound as a function of hyperparameters around a start.
+
+        Periods leave room for lengthscales to grow by a factor.
+        """
+        return self._objective(start, num_features, room)
+
+    def limits_of(self, objective: LatticeObjective, kernel: Kernel) -> Limits:
+        """Return the limits of the hyperparameters of a bound."""
+        return self._limits(objective, kernel)
+
+    def posterior_of(self, objective: LatticeObjective, at: Start) -> Posterior:
+        """Return the posterior of other hyperparameters with the features of a bound."""
+        moments, noise = objective.moments(at.kernel), at.noise_variance
+        solution = Solution.of(moments, noise)
+        if self.layout.joint:
+            (features,) = objective.features.parts
+            box = self.layout.box_around(features.lattice.centre)
+            return Posterior(features, at.kernel, noise, solution, box)
+        features = cast("AdditiveLattice", objective.features)
+        return self._additive(features, objective, at, solution, moments)
+
     # ------------------------------------------------------------------ stages
 
     def _first_stage(self, starts: list[Start], num_features: int) -> Stage:
@@ -541,13 +565,23 @@ class Fitter:
         )
         size = float(np.sum(moments.yy)) / (2 * noise) + abs(lower.complexity)
         certificate = Certificate.from_gap(lower.total, upper.total, ROUNDING * size)
+        posterior = self._additive(features, objective, best, solution, moments)
+        return posterior, upper, certificate
+
+    def _additive(
+        self,
+        features: AdditiveLattice,
+        objective: LatticeObjective,
+        at: Start,
+        solution: Solution,
+        moments: Moments,
+    ) -> AdditivePosterior:
         solution = solution._replace(
             sums=tuple(map(ComponentSums.of, objective.statistics.parts)),
-            shares=target_shares(features, best.kernel, solution.mean, moments),
+            shares=target_shares(features, at.kernel, solution.mean, moments),
         )
-        centre = np.zeros(len(self.layout.width))
-        box = self.layout.box_around(centre)
-        return AdditivePosterior(features, best.kernel, noise, solution, box), upper, certificate
+        box = self.layout.box_around(np.zeros(len(self.layout.width)))
+        return AdditivePosterior(features, at.kernel, at.noise_variance, solution, box)
 
     def _period(self, features: LatticeFeatures) -> Any:
         periods = tuple(part.lattice.period for part in features.parts)

@@ -1,0 +1,394 @@
+r"""The posterior of the hyperparameters, and predictions that integrate over it.
+
+    p(log θ | y) ∝ p(y | θ) p(log θ)
+
+with the evidence of the fitted engine and the priors of the kernel and the noise; a parameter
+without a prior has a flat one in its logarithm, between the limits of the search. With draws θ_s of
+weights w_s, predictions are a mixture:
+
+    mean f = Σ w_s m_s,      var f = Σ w_s (v_s + m_s²) − (Σ w_s m_s)²
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from orthogp.engines import settings_for
+from orthogp.errors import InputError
+from orthogp.exact.process import ExactObjective, ExactPosterior
+from orthogp.inference.parameters import Slot, Start, pack, stretched, unpack
+from orthogp.inference.predictive import Functions, Gaussian, PredictivePosterior
+from orthogp.inference.threads import BlasThreads, one_thread, within_precision
+from orthogp.kernels import Kernel
+from orthogp.kernels.base import AMPLITUDES
+from orthogp.learning.dense import Fitter
+from orthogp.learning.limits import NOISE_FLOOR, row_limits
+from orthogp.learning.optimise import Box, Objective
+from orthogp.learning.problem import FitSettings
+from orthogp.learning.sampling import curvature_of, draw_from
+from orthogp.learning.sketches import KeptRows, Sketch
+from orthogp.rows import Units
+from orthogp.statistics.nufft import available_threads
+from orthogp.validation import choose_model
+
+Array = NDArray[np.float64]
+
+#: The number of draws unless a user asks for another.
+DRAWS = 512
+# The number of draws that predictions are chosen from.
+_TRIED = 64
+# The most posteriors that predictions mix.
+_MOST_MIXED = 24
+# The fewest.
+_FEWEST_MIXED = 8
+# The most bytes that the matrices of these posteriors take together.
+_MOST_BYTES = 4e8
+# The least factor by which lattices leave room for longer and shorter lengthscales.
+_LEAST_ROOM = 1.1
+# The largest factor by which lengthscales may grow: the longer a period, the more features.
+_LONGER = 8.0
+# The largest factor by which features reach for shorter lengthscales.
+_SHORTER = 3.0
+# The most features, relative to those of the fit.
+_MOST_FEATURES = 3
+
+
+@dataclass(frozen=True)
+class Hyperparameters:
+    """Draws from the posterior of hyperparameters, in the units of X and y.
+
+    Attributes
+    ----------
+    names : tuple of str
+        With `k1_`, `k2_`, … in front where the kernel has several parts, and the number of the
+        entry behind where a parameter has several.
+    draws : (s, p)
+    weights : (s,)
+        They sum to one.
+    effective_sample_size : float
+        The number of independent draws that are worth as much.
+    method : {"importance", "hamiltonian"}
+    """
+
+    names: tuple[str, ...]
+    draws: Array
+    weights: Array
+    effective_sample_size: float
+    method: str
+
+    @property
+    def mean(self) -> Array:
+        """The posterior means, (p,)."""
+        return self.weights @ self.draws
+
+    @property
+    def standard_errors(self) -> Array:
+        """The posterior standard deviations of the logarithms: relative errors, (p,)."""
+        return np.sqrt(np.diag(self._covariance))
+
+    @property
+    def correlations(self) -> Array:
+        """The posterior correlations of the logarithms, (p, p)."""
+        errors = np.maximum(self.standard_errors, 1e-300)
+        return self._covariance / np.outer(errors, errors)
+
+    @property
+    def _covariance(self) -> Array:
+        logs = np.log(self.draws)
+        centred = logs - self.weights @ logs
+        return (centred * self.weights[:, None]).T @ centred
+
+    def quantile(self, probability: float) -> Array:
+        """Return the posterior quantile of each parameter, (p,)."""
+        if not 0 <= probability <= 1:
+            raise InputError(f"A probability must be between 0 and 1, got {probability!r}.")
+        found = []
+        for column in self.draws.T:
+            order = np.argsort(column)
+            reached = np.cumsum(self.weights[order]) - self.weights[order] / 2
+            found.append(np.interp(probability, reached, column[order]))
+        return np.array(found)
+
+    def to_arviz(self) -> Any:
+        """Return the draws as ArviZ's InferenceData, resampled to equal weights: one chain."""
+        try:
+            import arviz  # type: ignore[import-not-found]
+        except ImportError as error:
+            raise InputError("to_arviz needs ArviZ: install it by pip install arviz.") from error
+        chosen = _resampled(self.weights, len(self.weights), np.random.default_rng(0))
+        columns = zip(self.names, self.draws[chosen].T, strict=True)
+        return arviz.from_dict(posterior={name: column[None] for name, column in columns})
+
+    def __str__(self) -> str:
+        low, middle, high = (self.quantile(q) for q in (0.05, 0.5, 0.95))
+        width = max(map(len, self.names))
+        lines = [f"{'':{width}}   median   90 % interval"]
+        for name, *numbers in zip(self.names, middle, low, high, strict=True):
+            lines.append(
+                f"{name:{width}}   {numbers[0]:<8.4g} {numbers[1]:.4g} to {numbers[2]:.4g}"
+            )
+        lines.append(
+            f"{len(self.draws)} draws worth {self.effective_sample_size:.0f} ({self.method})"
+        )
+        return "\n".join(lines)
+
+
+class Evidence(NamedTuple):
+    """An engine's log evidence and log prior as a function of log hyperparameters.
+
+    Attributes
+    ----------
+    objective : callable
+        The function and its gradient; `value` gives the function alone.
+    slots : tuple of Slot
+        The entries of the vector, but for the last, the log noise variance.
+    mode : (p,)
+        Where it is largest.
+    posterior : callable
+        Returns the posterior of f given hyperparameters.
+    size : int
+        The number of rows of the matrix that a posterior holds.
+    """
+
+    objective: Objective
+    value: Callable[[Array], float]
+    slots: tuple[Slot, ...]
+    kernel: Kernel
+    mode: Array
+    box: Box
+    posterior: Callable[[Start], PredictivePosterior]
+    size: int
+
+    def start_at(self, vector: Array) -> Start:
+        """Return the hyperparameters of a vector."""
+        return Start(unpack(self.kernel, self.slots, vector[:-1]), float(np.exp(vector[-1])))
+
+
+def hyperparameters_of(model: Any, num_draws: int, seed: int) -> Hyperparameters:
+    """Return draws from the posterior of a fitted model's hyperparameters."""
+    evidence = evidence_of(model)
+    with one_thread(), within_precision():
+        drawn = draw_from(
+            evidence.objective, evidence.value, evidence.mode, evidence.box, num_draws, seed
+        )
+    names, units, angles = _described(evidence, float(model.target_scale_[0] ** 2))
+    draws = np.where(angles, drawn.vectors, np.exp(drawn.vectors)) * units
+    free = evidence.box[1] > evidence.box[0]
+    kept = tuple(name for name, moves in zip(names, free, strict=True) if moves)
+    return Hyperparameters(kept, draws[:, free], drawn.weights, drawn.effective, drawn.method)
+
+
+def integrated(model: Any, seed: int) -> PredictivePosterior:
+    """Return the posterior of f that integrates over a fitted model's hyperparameters."""
+    evidence = evidence_of(model)
+    room = int(_MOST_BYTES / (8 * evidence.size**2))
+    number = int(np.clip(room, _FEWEST_MIXED, _MOST_MIXED))
+    with one_thread(), within_precision():
+        drawn = draw_from(
+            evidence.objective, evidence.value, evidence.mode, evidence.box, _TRIED, seed
+        )
+        # Along the direction in which they differ most, so that the chosen ones spread evenly.
+        centred = drawn.vectors - drawn.weights @ drawn.vectors
+        main = np.linalg.eigh((centred * drawn.weights[:, None]).T @ centred)[1][:, -1]
+        order = np.argsort(centred @ main)
+        chosen = order[_resampled(drawn.weights[order], number, np.random.default_rng(seed))]
+        places, counts = np.unique(chosen, return_counts=True)
+        parts = [evidence.posterior(evidence.start_at(drawn.vectors[i])) for i in places]
+    return MixedPosterior(parts, counts / number)
+
+
+def _resampled(weights: Array, number: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Return draws of equal weight, by systematic resampling."""
+    ticks = (np.arange(number) + rng.random()) / number
+    return np.searchsorted(np.cumsum(weights), ticks).clip(max=len(weights) - 1)
+
+
+def _described(evidence: Evidence, unit: float) -> tuple[list[str], Array, NDArray[np.bool_]]:
+    """Return the entries' names, their units, and which are angles."""
+    several = sum(1 for _ in evidence.kernel.primitives()) > 1
+    names, units, angles = [], [], []
+    for slot in evidence.slots:
+        name = f"k{slot.primitive + 1}_{slot.name}" if several else slot.name
+        names += [name] if slot.size == 1 else [f"{name}_{i}" for i in range(slot.size)]
+        units += slot.size * [unit if slot.name in AMPLITUDES else 1.0]
+        angles += slot.size * [slot.is_angle]
+    return [*names, "noise_variance"], np.array([*units, unit]), np.array([*angles, False])
+
+
+# ---------------------------------------------------------------------- the engines
+
+
+def evidence_of(model: Any) -> Evidence:
+    """Return the evidence of a fitted model, from what it has kept of the rows."""
+    if not model.learn:
+        raise InputError("Hyperparameters that are not learned have no posterior: set learn=True.")
+    if len(model.target_scale_) > 1:
+        raise InputError("The posterior of hyperparameters takes one target: fit each by itself.")
+    sketch, last = model._sketch, model._last
+    kept = isinstance(sketch, KeptRows)
+    chosen = choose_model(model.kernel, model.features, model.n_features_in_, joint=kept)
+    unit = float(model.target_scale_[0] ** 2)
+    beliefs = chosen.beliefs(model.noise_variance, 1 / unit)
+    settings = replace(settings_for(model, chosen, None), beliefs=beliefs)
+    units = Units(model.target_offset_, model.target_scale_, constant=False)
+    start = Start(last.kernel.without_knowledge(), last.noise_variance)
+    if model.engine_ == "exact":
+        return _exact_evidence(sketch, units, settings, start)
+    if model.engine_ in ("dense", "additive"):
+        return _lattice_evidence(sketch, units, settings, start, model)
+    raise InputError(
+        f"The engine {model.engine_!r} has no posterior of hyperparameters, for lack of an "
+        'evidence of all rows: use solver="exact" for few rows, "dense" for up to three columns, '
+        "or an additive kernel."
+    )
+
+
+def _exact_evidence(
+    sketch: KeptRows, units: Units, settings: FitSettings, start: Start
+) -> Evidence:
+    rows, repeats = sketch.standardised_rows(units), settings.repeats
+    if rows.weights is not None:
+        rows = rows.part(np.flatnonzero(rows.weights > 0))
+    likelihood = ExactObjective(start.kernel, sketch.mean, rows, repeats=repeats)
+    slots, beliefs = likelihood.slots, settings.beliefs
+
+    def objective(vector: Array) -> tuple[float, Array]:
+        value, gradient = likelihood.value_and_gradient(vector)
+        prior = beliefs.log_prior(slots, vector)
+        return value + prior.value, gradient + prior.gradient
+
+    def value(vector: Array) -> float:
+        return likelihood.value(vector) + beliefs.log_prior(slots, vector).value
+
+    def posterior(at: Start) -> PredictivePosterior:
+        return ExactPosterior(at.kernel, at.noise_variance, sketch.mean, rows, repeats=repeats)
+
+    limits = row_limits(start.kernel, slots, np.asarray(rows.X), NOISE_FLOOR)
+    mode = np.append(pack(start.kernel, slots), np.log(start.noise_variance))
+    box = _around(beliefs.within(slots, limits), mode)
+    return Evidence(objective, value, slots, start.kernel, mode, box, posterior, len(rows.X))
+
+
+def _lattice_evidence(
+    sketch: Sketch, units: Units, settings: FitSettings, start: Start, model: Any
+) -> Evidence:
+    statistics, num_threads = sketch.standardised(units), available_threads(model.n_jobs)
+    threads, layout = BlasThreads(num_threads), sketch.layout(settings)
+    fitter = Fitter(statistics, sketch.width, sketch.mean, settings, threads, layout)
+    # First how far lengthscales may go, then features that hold them all.
+    first = fitter.evidence(start, model.num_features_, _LEAST_ROOM)
+    mode = np.append(pack(start.kernel, first.slots), np.log(start.noise_variance))
+    box = _around(fitter.limits_of(first, start.kernel), mode)
+    free = box[1] > box[0]
+    with one_thread(), within_precision():
+        inner = np.clip(mode, box[0] + 2e-3 * free, box[1] - 2e-3 * free)
+        H = curvature_of(first.value_and_gradient, inner, free)
+        values, vectors = np.linalg.eigh(H)
+        spread = np.sqrt(np.sum(vectors**2 / np.maximum(values, 0.5), axis=1))
+    lengths = np.repeat(
+        [slot.name == "lengthscale" for slot in first.slots] + [False],
+        [slot.size for slot in first.slots] + [1],
+    )[free]
+    # Where data say little, posteriors of lengthscales have a long tail on the side of long ones.
+    sd = float(np.max(spread[lengths], initial=0.0))
+    longer = float(np.clip(np.exp(4 * sd), _LEAST_ROOM, _LONGER))
+    shorter = float(np.clip(np.exp(2 * sd), _LEAST_ROOM, _SHORTER))
+    present = model.num_features_
+    wanted = fitter.certified_features(
+        Start(stretched(start.kernel, 1 / shorter), start.noise_variance)
+    )
+    most = min(_MOST_FEATURES * present, max(settings.most_features, present))
+    objective = fitter.evidence(start, int(np.clip(wanted, present, most)), longer)
+    box = _around(fitter.limits_of(objective, start.kernel), mode)
+    period = objective.features.parts
+    domain = sketch.covered(
+        period[0].lattice.period if sketch.joint else tuple(part.lattice.period for part in period)
+    )
+
+    def posterior(at: Start) -> PredictivePosterior:
+        return fitter.posterior_of(objective, at).over(domain, num_threads)
+
+    def value(vector: Array) -> float:
+        return objective.value_and_gradient(vector)[0]
+
+    size = objective.features.num_features
+    both = objective.value_and_gradient, value
+    return Evidence(*both, objective.slots, start.kernel, mode, box, posterior, size)
+
+
+def _around(box: Box, mode: Array) -> Box:
+    """Return limits that hold the mode, where a search ended up to rounding beyond them."""
+    held = box[0] == box[1]
+    return (
+        np.where(held, mode, np.minimum(box[0], mode)),
+        np.where(held, mode, np.maximum(box[1], mode)),
+    )
+
+
+# ---------------------------------------------------------------------- the mixture
+
+
+class MixedPosterior(PredictivePosterior):
+    """A mixture of posteriors of one target, each of other hyperparameters.
+
+    Its `predict` gives mean and variance of the mixture, which is not Gaussian.
+    """
+
+    def __init__(self, parts: list[PredictivePosterior], weights: Array) -> None:
+        self.parts = parts
+        self.weights = np.asarray(weights, dtype=np.float64)
+        self.noise_variance = self._average("noise_variance")
+        self.prior_variance = self._average("prior_variance")
+        self.residual = self._average("residual")
+
+    def _average(self, name: str) -> float:
+        return float(self.weights @ [getattr(part, name) for part in self.parts])
+
+    def predict(self, X: NDArray) -> Gaussian:
+        """Return mean and variance of f at the rows of X."""
+        return self._mixed([part.predict(X) for part in self.parts])
+
+    def covariance(self, X: NDArray) -> Array:
+        """Return the covariance matrix of f at the rows of X, (n, n)."""
+        means = np.stack([part.predict_mean(X)[:, 0] for part in self.parts])
+        apart = means - self.weights @ means
+        total = (apart * self.weights[:, None]).T @ apart
+        for part, weight in zip(self.parts, self.weights, strict=True):
+            total += weight * part.covariance(X)
+        return total
+
+    def draw(self, num_draws: int, rng: np.random.Generator) -> Functions:
+        """Return functions, each from a posterior drawn by its weight."""
+        counts = rng.multinomial(num_draws, self.weights)
+        drawn = [
+            part.draw(int(count), rng)
+            for part, count in zip(self.parts, counts, strict=True)
+            if count
+        ]
+        order = rng.permutation(num_draws)
+
+        def functions(X: NDArray) -> Array:
+            return np.concatenate([own(X) for own in drawn], axis=1)[:, order]
+
+        return functions
+
+    def derivative(self, X: NDArray, dim: int = 0) -> Gaussian:
+        """Return mean and variance of ∂f/∂x_dim at the rows of X."""
+        return self._mixed([part.derivative(X, dim) for part in self.parts])
+
+    def integral(self, lower: NDArray, upper: NDArray) -> Gaussian:
+        """Return mean and variance of ∫ f over boxes [lower_n, upper_n], (n, d) each."""
+        return self._mixed([part.integral(lower, upper) for part in self.parts])
+
+    def _mixed(self, found: list[Gaussian]) -> Gaussian:
+        """Return the moments of the mixture, by the law of total variance."""
+        means = np.stack([own.mean for own in found])
+        mean = np.tensordot(self.weights, means, axes=1)
+        between = np.tensordot(self.weights, (means - mean) ** 2, axes=1)[:, 0]
+        within = self.weights @ np.stack([own.variance for own in found])
+        return Gaussian(mean, within + between)
