@@ -186,9 +186,17 @@ class GPEstimator(Storable, BaseEstimator, ABC):
         return self.diagnostics_
 
     def report(
-        self, path: str | Path, *, title: str | None = None, model_file: str | None = None
+        self,
+        path: str | Path,
+        *,
+        title: str | None = None,
+        model_file: str | None = None,
+        live: bool = True,
     ) -> Path:
-        """Write a page about the model, one HTML file without scripts or network; return its path.
+        """Write a page about the model, one HTML file that needs no network; return its path.
+
+        With one or two inputs and one RBF or Matérn kernel, the page has sliders that move the
+        hyperparameters, and mean, bands and evidence follow (docs/report.md).
 
         Parameters
         ----------
@@ -196,12 +204,14 @@ class GPEstimator(Storable, BaseEstimator, ABC):
             The page's heading; the target's name unless given.
         model_file : str, optional
             The file that holds the model, for the lines that show how to load it.
+        live : bool
+            Whether the page has sliders where it can; it then holds sums of the rows.
         """
         # Here, since pages need matplotlib and jinja2.
         from orthogp.report.page import write_report
 
         model: Any = self
-        return write_report(model, path, title=title, model_file=model_file)
+        return write_report(model, path, title=title, model_file=model_file, live=live)
 
     def _inputs(self, X: ArrayLike) -> NDArray:
         """Return validated rows, of the columns that the kernel acts on."""

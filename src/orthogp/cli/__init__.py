@@ -8,7 +8,7 @@ from orthogp import __version__
 from orthogp.cli.console import EXIT_CODES, Commands, debug_option
 from orthogp.cli.fit import fit, merge, sketch
 from orthogp.cli.predict import predict
-from orthogp.cli.report import compare, demo, report, reproduce
+from orthogp.cli.report import compare, demo, explore, report, reproduce
 
 _EXAMPLES = """\b
 Examples:
@@ -39,5 +39,5 @@ def main() -> None:
     """
 
 
-for _command in (fit, predict, report, sketch, merge, compare, reproduce, demo):
+for _command in (fit, predict, report, explore, sketch, merge, compare, reproduce, demo):
     main.add_command(_command)

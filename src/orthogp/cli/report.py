@@ -1,7 +1,11 @@
-"""`orthogp report`, `compare`, `reproduce` for the paper's experiments, and `demo`."""
+"""`orthogp report`, `explore`, `compare`, `reproduce` for the paper's experiments, and `demo`."""
 
 from __future__ import annotations
 
+import os
+import sys
+import tempfile
+import webbrowser
 from pathlib import Path
 from typing import NamedTuple
 
@@ -32,10 +36,13 @@ Examples:
 
 @click.command(epilog=_EXAMPLES)
 @click.argument("model", type=click.Path(dir_okay=False, allow_dash=True), metavar="MODEL")
+@click.option(
+    "--static", is_flag=True, help="Without sliders; the page then holds no sums of the rows."
+)
 @output_options("Where the page goes; without it, a summary is printed.", required=False)
 @gather(output=Output)
-def report(model: str, output: Output) -> None:
-    """Show a model: a page with plots, or a summary in words."""
+def report(model: str, static: bool, output: Output) -> None:
+    """Show a model: a page with plots and sliders, or a summary in words."""
     out: str | None = output.out
     if out is not None:
         check_output(out, (model,), force=output.force, like=REPORT)
@@ -47,8 +54,45 @@ def report(model: str, output: Output) -> None:
         from orthogp.report import write_report
 
         name = None if model == STANDARD else Path(model).name
-        write_out(out, lambda file: write_report(fitted, file, model_file=name))
+        write_out(out, lambda file: write_report(fitted, file, model_file=name, live=not static))
         console.result(f"Report: {out}", {"model": model, "report": out})
+
+
+@click.command(epilog="Example: orthogp explore model.orthogp")
+@click.argument("model", type=click.Path(dir_okay=False, allow_dash=True), metavar="MODEL")
+@output_options("Where the page goes.  [default: a temporary file]", required=False)
+@gather(output=Output)
+def explore(model: str, output: Output) -> None:
+    """Open a model's page in the browser, with sliders for its hyperparameters.
+
+    Lengthscales, variance, noise and kernel can be moved; mean, bands and evidence follow. Prints
+    where the page is.
+    """
+    out: str | None = output.out
+    if out == STANDARD:
+        raise click.UsageError("A browser needs a file: give --out a name, or leave it out.")
+    if out is not None:
+        check_output(out, (model,), force=output.force, like=REPORT)
+    with output.console() as console:
+        fitted = load_fitted(model)
+        from orthogp.report import write_report
+
+        name = "model" if model == STANDARD else Path(model).name
+        if out is None:
+            out = str(Path(tempfile.mkdtemp(prefix="orthogp-")) / f"{Path(name).stem}.html")
+        write_report(fitted, out, model_file=None if model == STANDARD else name)
+        opened = _open_in_browser(Path(out))
+        note = "" if opened else " (there is no browser to open it)"
+        console.result(f"Report: {out}{note}", {"model": model, "report": out, "opened": opened})
+
+
+def _open_in_browser(path: Path) -> bool:
+    """Open a page in the user's browser, and return whether there is one."""
+    seen = ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY")
+    if sys.platform == "linux" and not any(os.environ.get(name) for name in seen):
+        # Without a screen Python would find browsers that take over the terminal.
+        return False
+    return webbrowser.open(path.resolve().as_uri())
 
 
 class ComparisonOptions(NamedTuple):

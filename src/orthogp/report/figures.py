@@ -199,6 +199,11 @@ class Figures:
         self.box = covered_range(model) if found is None else Domain(found.lower, found.upper)
         self.additive = is_additive(model)
 
+    @property
+    def shown(self) -> Domain:
+        """The box that figures of the fit extend over."""
+        return covered_range(self.model) if len(self.columns) == 1 else self.box
+
     # ------------------------------------------------------------------ the fit of a regressor
 
     def fit(
@@ -274,7 +279,7 @@ class Figures:
         coded = [column for column, _ in categorical_columns(model.kernel_, model.n_features_in_)]
         points[:, np.isin(model.columns_, coded)] //= 1
         points[:, along] = x
-        mean, variance = self._predict(points, target)
+        mean, variance = self.predict(points, target)
         noise = model.posterior_.noise_variance * model.target_scale_[target] ** 2
         Band(x, mean, np.sqrt(variance + noise)).fill(axes, "95 % of new observations", alpha=0.16)
         Band(x, mean, np.sqrt(variance)).fill(axes, "95 % band of the function", alpha=0.4)
@@ -292,7 +297,7 @@ class Figures:
         mean = self.model.posterior_.predict_mean(self.model._embedded(points))[:, target]
         return int(np.count_nonzero(np.diff(np.sign(np.diff(mean)))))
 
-    def _predict(self, points: NDArray[np.float64], target: int) -> Any:
+    def predict(self, points: NDArray[np.float64], target: int) -> Any:
         """Return mean and variance of f at values of the kernel's columns, in units of y."""
         model = self.model
         mean, variance = model.posterior_.predict(model._embedded(points))
@@ -304,7 +309,7 @@ class Figures:
     def _maps(self, target: int, cuts: Sequence[float]) -> Iterator[Drawing]:
         """Yield maps of mean and standard deviation, with the same colours at all cuts."""
         places = list(self._cuts(cuts))
-        every = [self._predict(cells, target) for cells, _ in places]
+        every = [self.predict(cells, target) for cells, _ in places]
         values = np.array([[mean, np.sqrt(variance)] for mean, variance in every])
         kinds = (("Mean", _MEAN_COLOURS), ("Standard deviation", _SD_COLOURS))
         for cut, (_, at) in zip(values, places, strict=True):

@@ -1,14 +1,17 @@
-"""A fitted model as one HTML page without scripts, fonts or network.
+"""A fitted model as one HTML page that needs no network.
 
-The content is gathered here, its drawings in figures.py; the words and their layout are in
-page.html.jinja, the looks in page.css.
+The content is gathered here, its drawings in figures.py, what its sliders move in live.py; the
+words and their layout are in page.html.jinja, the looks in page.css, the scripts in posterior.js
+and explore.js.
 """
 
 from __future__ import annotations
 
+import base64
 import json
 import shlex
 from collections.abc import Iterable
+from hashlib import sha256
 from importlib import resources
 from itertools import count
 from pathlib import Path
@@ -28,6 +31,7 @@ from orthogp.report.diagnostics import (
     RegressionDiagnostics,
 )
 from orthogp.report.figures import WIDE, Figures, covered_range
+from orthogp.report.live import Live, live_content
 from orthogp.report.plots import PANEL, Drawing, Svg, inline_svg, require_matplotlib
 from orthogp.report.spectrum import latent_spectra, learned_spectra
 from orthogp.report.summary import Names, describe_domain, guarantee, latent_functions
@@ -37,6 +41,8 @@ if TYPE_CHECKING:
     from orthogp.classifier import GPClassifier
     from orthogp.regressor import GPRegressor
 
+# The scripts of a page with sliders, in the order in which they run.
+_SCRIPTS = ("posterior.js", "explore.js")
 # The name of a model's file unless one is given.
 _MODEL_FILE = "m.orthogp"
 # The most targets that have figures.
@@ -81,6 +87,7 @@ def write_report(
     title: str | None = None,
     diagnostics: Diagnostics | None = None,
     model_file: str | None = None,
+    live: bool = True,
 ) -> Path:
     """Write a page about a fitted model, and return its path.
 
@@ -93,12 +100,17 @@ def write_report(
         need them say so.
     model_file : str, optional
         The file that holds the model, for the lines that show how to load it.
+    live : bool
+        Whether the page has sliders where it can: it then holds the sums of the rows, which say
+        much about few rows, and scripts of its own.
     """
     path = Path(path)
     if not path.parent.is_dir():
         # Before the work, not after it.
         raise InputError(f"The report cannot go to {path}: {path.parent} is no directory.")
-    text = render_report(model, title=title, diagnostics=diagnostics, model_file=model_file)
+    text = render_report(
+        model, title=title, diagnostics=diagnostics, model_file=model_file, live=live
+    )
     with replacing(path) as stream:
         stream.write(text.encode())
     return path
@@ -110,6 +122,7 @@ def render_report(
     title: str | None = None,
     diagnostics: Diagnostics | None = None,
     model_file: str | None = None,
+    live: bool = True,
 ) -> str:
     """Return a page about a fitted model as HTML; see `write_report`."""
     check_is_fitted(model, "posterior_")
@@ -128,8 +141,13 @@ def render_report(
     inputs = ", ".join(names.inputs[column] for column in figures.columns)
     targets = ", ".join(names.targets)
     content = (_class_content if classifier else _regressor_content)(figures)
+    explore = live_content(figures) if live else Live(reason="The page was written without them.")
+    scripts = [_resource(name) for name in _SCRIPTS] if explore.data else []
     return template.render(
         css=_resource("page.css"),
+        scripts=scripts,
+        policy=_policy(scripts),
+        explore=explore,
         title=title or f"A Gaussian process for {targets}",
         subtitle=f"{targets} from {inputs}: {type(model).__name__}, {rows:,.0f} rows",
         classifier=classifier,
@@ -172,6 +190,13 @@ def _template() -> Any:
         "in_shell": shlex.quote,
     }
     return page.from_string(_resource("page.html.jinja"))
+
+
+def _policy(scripts: list[str]) -> str:
+    """Return what a browser may load and run: nothing but the page and its own scripts."""
+    digests = [base64.b64encode(sha256(own.encode()).digest()).decode("ascii") for own in scripts]
+    allowed = " ".join(f"'sha256-{digest}'" for digest in digests) or "'none'"
+    return f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src {allowed}"
 
 
 def _resource(name: str) -> str:

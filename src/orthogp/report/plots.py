@@ -7,6 +7,7 @@ fewer colours can tell apart.
 
 from __future__ import annotations
 
+import base64
 import io
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -207,6 +208,12 @@ def blend(*colours: str) -> Any:
     """Return a scale that runs through some colours."""
     colors = require_matplotlib().colors
     return colors.LinearSegmentedColormap.from_list("blend", list(colours))
+
+
+def palette(name: str) -> str:
+    """Return a scale of colours for a page's script: red, green, blue in bytes, in base64."""
+    colours = require_matplotlib().colormaps[name](np.linspace(0, 1, 256), bytes=True)[:, :3]
+    return base64.b64encode(np.ascontiguousarray(colours).tobytes()).decode("ascii")
 
 
 def draw_image(

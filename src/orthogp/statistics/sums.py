@@ -264,6 +264,24 @@ class FourierStatistics(_Sums):
             covariate_sums=self.covariate_sums[(slice(None), *inner)],
         )
 
+    def within(self, extent: ArrayLike) -> FourierStatistics:
+        """Return the statistics at the indices up to a smaller extent."""
+        lattice = FrequencyLattice(self.lattice.spacing, extent, self.lattice.centre)
+        points, inner = (
+            tuple(
+                slice(n * int(k - own), n * int(k + own) + 1)
+                for k, own in zip(self.lattice.extent, lattice.extent, strict=True)
+            )
+            for n in (2, 1)
+        )
+        return replace(
+            self,
+            lattice=lattice,
+            point_sums=self.point_sums[points],
+            target_sums=self.target_sums[(slice(None), *inner)],
+            covariate_sums=self.covariate_sums[(slice(None), *inner)],
+        )
+
     def thinned(self, steps: Sequence[ArrayLike]) -> FourierStatistics:
         """Return the statistics with the only component's lattice decimated."""
         return self.decimate(steps[0])
