@@ -34,7 +34,7 @@ def test_help_lists_the_demo_with_an_example() -> None:
     commands = result.output.split("Commands:")[1]
     assert "demo" in commands
     assert "orthogp demo --out plots" in commands
-    for name in ("compare", "fit", "merge", "predict", "report", "reproduce", "sketch"):
+    for name in ("compare", "explore", "fit", "merge", "predict", "report", "reproduce", "sketch"):
         assert f"\n  {name} " in commands
     assert "Exit codes: 0 done; 1 " in commands
 

@@ -334,6 +334,14 @@ def test_decimation_gives_the_sums_on_the_coarser_lattice(
     assert_same(decimated, data.sums(), data.size)
 
 
+def test_sums_within_a_smaller_extent_are_those_of_the_smaller_lattice() -> None:
+    data = Data(0, 10, 2, num_targets=2, num_covariates=1, weighted=True)
+    data.lattice = FrequencyLattice(data.lattice.spacing, [4, 5], data.lattice.centre)
+    inner = data.sums().within([2, 5])
+    data.lattice = FrequencyLattice(data.lattice.spacing, [2, 5], data.lattice.centre)
+    assert_same(inner, data.sums(), data.size)
+
+
 def test_decimation_in_three_dimensions() -> None:
     data = Data(0, 10, 3)
     data.lattice = FrequencyLattice(data.lattice.spacing, [4, 5, 3], data.lattice.centre)
