@@ -3,9 +3,10 @@
 import tempfile
 from pathlib import Path
 
+from tests.browser import LEFT, RIGHT, chromium
+
 from orthogp import GPRegressor
 from orthogp.files.source import read_table
-from tests.browser import LEFT, RIGHT, chromium
 
 HERE = Path(__file__).parent
 SETTLED = 'document.querySelector("#explore-panel").dataset.state === "settled"'

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.error import URLError
+from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
 import pytest
@@ -38,6 +38,8 @@ _FLAGS = (
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
+    # Pages scroll at once: what is clicked is where it was found.
+    "--force-prefers-reduced-motion",
 )
 
 
@@ -58,8 +60,11 @@ class Browser:
     def _send(self, method: str, path: str, content: Any = None) -> Any:
         body = None if content is None else json.dumps(content).encode()
         request = Request(self._address + path, body, method=method)
-        with urlopen(request, timeout=120) as response:
-            return json.load(response)["value"]
+        try:
+            with urlopen(request, timeout=120) as response:
+                return json.load(response)["value"]
+        except HTTPError as error:
+            raise AssertionError(json.load(error)["value"]["message"]) from error
 
     def _do(self, command: str, content: Any = None) -> Any:
         return self._send("POST", self._session + command, content or {})
