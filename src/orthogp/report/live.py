@@ -155,6 +155,8 @@ def _obstacle(model: Any) -> str:
         return "There are sliders for one joint kernel; this model is a sum of components."
     if len(model.columns_) > _MOST_COLUMNS:
         return f"There are sliders for one or two inputs; this model has {len(model.columns_)}."
+    if model._sketch.mean.num_covariates:
+        return "There are sliders for models of inputs alone; this model has covariates."
     if model._embedding is not None or _plain_kernel(model.posterior_.kernel) is None:
         return (
             "There are sliders for a single RBF or Matérn kernel (1/2, 3/2 or 5/2); this model has "
