@@ -170,6 +170,7 @@ def test_finufft_is_used_at_all() -> None:
 
 def test_public_names_are_these() -> None:
     assert sorted(orthogp.__all__) == [
+        "CrossValidation",
         "DriftRegressor",
         "FeatureError",
         "FileError",
@@ -188,6 +189,7 @@ def test_public_names_are_these() -> None:
         "RowGaps",
         "StochasticGPRegressor",
         "TrainingSettings",
+        "cross_validate",
         "keep_compiled",
         "map_table",
         "mirrored_gaps",

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from orthogp.classifier import GPClassifier
+    from orthogp.crossvalidation import CrossValidation, cross_validate
     from orthogp.errors import (
         FeatureError,
         FileError,
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "CrossValidation",
     "DriftRegressor",
     "FeatureError",
     "FileError",
@@ -55,6 +57,7 @@ __all__ = [
     "RowGaps",
     "StochasticGPRegressor",
     "TrainingSettings",
+    "cross_validate",
     "keep_compiled",
     "map_table",
     "mirrored_gaps",
@@ -64,6 +67,8 @@ __all__ = [
 
 # Loaded when first asked for: `orthogp --help` should not wait for a compiler.
 _HOMES = {
+    "CrossValidation": "crossvalidation",
+    "cross_validate": "crossvalidation",
     "DriftRegressor": "gaps.drift",
     "FourierStatistics": "statistics",
     "FrequencyLattice": "statistics",

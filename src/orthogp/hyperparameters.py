@@ -13,10 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from numbers import Integral
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.utils import check_random_state
 
 from orthogp.engines import settings_for
 from orthogp.errors import InputError
@@ -169,12 +171,14 @@ class Evidence(NamedTuple):
         return Start(unpack(self.kernel, self.slots, vector[:-1]), float(np.exp(vector[-1])))
 
 
-def hyperparameters_of(model: Any, num_draws: int, seed: int) -> Hyperparameters:
+def hyperparameters_of(model: Any, num_draws: int, random_state: Any) -> Hyperparameters:
     """Return draws from the posterior of a fitted model's hyperparameters."""
-    evidence = evidence_of(model)
+    if not (isinstance(num_draws, Integral) and int(num_draws) >= 2):
+        raise InputError(f"draws must be a whole number ≥ 2, got {num_draws!r}.")
+    evidence, seed = evidence_of(model), _seed(random_state)
     with one_thread(), within_precision():
         drawn = draw_from(
-            evidence.objective, evidence.value, evidence.mode, evidence.box, num_draws, seed
+            evidence.objective, evidence.value, evidence.mode, evidence.box, int(num_draws), seed
         )
     names, units, angles = _described(evidence, float(model.target_scale_[0] ** 2))
     draws = np.where(angles, drawn.vectors, np.exp(drawn.vectors)) * units
@@ -183,9 +187,25 @@ def hyperparameters_of(model: Any, num_draws: int, seed: int) -> Hyperparameters
     return Hyperparameters(kept, draws[:, free], drawn.weights, drawn.effective, drawn.method)
 
 
-def integrated(model: Any, seed: int) -> PredictivePosterior:
+def predictive(model: Any) -> PredictivePosterior:
+    """Return the posterior of f that a fitted model predicts by.
+
+    A mixture is made once. Files hold the sums or the rows, which give it again.
+    """
+    if model.hyperparameters != "integrate" or model._sketch.units(shared=True).constant:
+        return model.posterior_
+    if not hasattr(model, "_mixed"):
+        model._mixed = _integrated(model)
+    return model._mixed
+
+
+def _seed(random_state: Any) -> int:
+    return 0 if random_state is None else int(check_random_state(random_state).randint(2**31))
+
+
+def _integrated(model: Any) -> MixedPosterior:
     """Return the posterior of f that integrates over a fitted model's hyperparameters."""
-    evidence = evidence_of(model)
+    evidence, seed = evidence_of(model), _seed(model.random_state)
     room = int(_MOST_BYTES / (8 * evidence.size**2))
     number = int(np.clip(room, _FEWEST_MIXED, _MOST_MIXED))
     with one_thread(), within_precision():
@@ -229,14 +249,8 @@ def evidence_of(model: Any) -> Evidence:
         raise InputError("Hyperparameters that are not learned have no posterior: set learn=True.")
     if len(model.target_scale_) > 1:
         raise InputError("The posterior of hyperparameters takes one target: fit each by itself.")
-    sketch, last = model._sketch, model._last
-    kept = isinstance(sketch, KeptRows)
-    chosen = choose_model(model.kernel, model.features, model.n_features_in_, joint=kept)
-    unit = float(model.target_scale_[0] ** 2)
-    beliefs = chosen.beliefs(model.noise_variance, 1 / unit)
-    settings = replace(settings_for(model, chosen, None), beliefs=beliefs)
+    sketch, settings, start = model._sketch, _settings(model), _start(model)
     units = Units(model.target_offset_, model.target_scale_, constant=False)
-    start = Start(last.kernel.without_knowledge(), last.noise_variance)
     if model.engine_ == "exact":
         return _exact_evidence(sketch, units, settings, start)
     if model.engine_ in ("dense", "additive"):
@@ -246,6 +260,30 @@ def evidence_of(model: Any) -> Evidence:
         'evidence of all rows: use solver="exact" for few rows, "dense" for up to three columns, '
         "or an additive kernel."
     )
+
+
+def _settings(model: Any) -> FitSettings:
+    """Return how a model was fitted, with bounds and priors in the units of its posterior."""
+    kept = isinstance(model._sketch, KeptRows)
+    chosen = choose_model(model.kernel, model.features, model.n_features_in_, joint=kept)
+    beliefs = chosen.beliefs(model.noise_variance, 1 / float(model.target_scale_[0] ** 2))
+    return replace(settings_for(model, chosen, None), beliefs=beliefs)
+
+
+def _start(model: Any) -> Start:
+    """Return the hyperparameters of a model, in the units of its posterior."""
+    return Start(model._last.kernel.without_knowledge(), model._last.noise_variance)
+
+
+def lattice_fitter(model: Any, sketch: Sketch, units: Units) -> tuple[Fitter, Start]:
+    """Return what evaluates a lattice model on the sums of some rows, and where it was learned."""
+    return _fitter(model, sketch, units, _settings(model)), _start(model)
+
+
+def _fitter(model: Any, sketch: Sketch, units: Units, settings: FitSettings) -> Fitter:
+    threads, layout = BlasThreads(available_threads(model.n_jobs)), sketch.layout(settings)
+    statistics = sketch.standardised(units)
+    return Fitter(statistics, sketch.width, sketch.mean, settings, threads, layout)
 
 
 def _exact_evidence(
@@ -277,9 +315,7 @@ def _exact_evidence(
 def _lattice_evidence(
     sketch: Sketch, units: Units, settings: FitSettings, start: Start, model: Any
 ) -> Evidence:
-    statistics, num_threads = sketch.standardised(units), available_threads(model.n_jobs)
-    threads, layout = BlasThreads(num_threads), sketch.layout(settings)
-    fitter = Fitter(statistics, sketch.width, sketch.mean, settings, threads, layout)
+    fitter, num_threads = _fitter(model, sketch, units, settings), available_threads(model.n_jobs)
     # First how far lengthscales may go, then features that hold them all.
     first = fitter.evidence(start, model.num_features_, _LEAST_ROOM)
     mode = np.append(pack(start.kernel, first.slots), np.log(start.noise_variance))

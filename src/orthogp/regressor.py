@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Mapping, Sequence
-from numbers import Integral
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
@@ -31,7 +30,7 @@ from orthogp.features import Features
 from orthogp.files.fitting import MEMORY, fit_files, fit_sums
 from orthogp.files.source import open_source
 from orthogp.forgetting import check_forgotten
-from orthogp.hyperparameters import DRAWS, Hyperparameters, hyperparameters_of, integrated
+from orthogp.hyperparameters import DRAWS, Hyperparameters, hyperparameters_of, predictive
 from orthogp.inference import Domain, Functions, Gaussian
 from orthogp.inference.bounds import TOLERANCE
 from orthogp.inference.predictive import PredictivePosterior
@@ -373,8 +372,7 @@ class GPRegressor(RegressorMixin, GPEstimator):
         self.status_ = fit.status
         learned = time.monotonic() - began
         vars(self).pop("_mixed", None)
-        if self.hyperparameters == "integrate" and not units.constant:
-            self._mixed = integrated(self, self._seed(None))
+        predictive(self)
         self.timings_ = {"learn": learned, "total": time.monotonic() - began}
 
     def hyperparameter_posterior(
@@ -387,23 +385,13 @@ class GPRegressor(RegressorMixin, GPEstimator):
         weighted by the evidence; where the weights fail, Hamiltonian Monte Carlo draws.
         """
         check_is_fitted(self, "posterior_")
-        if not (isinstance(draws, Integral) and int(draws) >= 2):
-            raise InputError(f"draws must be a whole number ≥ 2, got {draws!r}.")
-        return hyperparameters_of(self, int(draws), self._seed(random_state))
-
-    def _seed(self, random_state: int | None) -> int:
         seed = self.random_state if random_state is None else random_state
-        return 0 if seed is None else int(check_random_state(seed).randint(2**31))
+        return hyperparameters_of(self, draws, seed)
 
     @property
     def _predictive(self) -> PredictivePosterior:
         """The posterior that predicts."""
-        if self.hyperparameters != "integrate" or self._sketch.units(shared=True).constant:
-            return self.posterior_
-        if not hasattr(self, "_mixed"):
-            # Files hold the sums or the rows, which give the mixture again.
-            self._mixed = integrated(self, self._seed(None))
-        return self._mixed
+        return predictive(self)
 
     # ------------------------------------------------------------------ prediction
 
