@@ -70,6 +70,20 @@ def test_engines_without_bounds_say_which_have_them(grid) -> None:
         fitted(solver="neighbours").predict(grid, return_bounds=True)
 
 
+@pytest.mark.parametrize("solver", ["iterative", "neighbours"])
+def test_engines_that_prove_nothing_estimate_their_errors(solver, grid) -> None:
+    model, exact = fitted(solver=solver), fitted(solver="exact")
+    mean, std = model.predict(grid, return_std=True)
+    mean_there, std_there = exact.predict(grid, return_std=True)
+    certificate = model.certificate_
+    assert certificate.kind == "estimate"
+    assert not certificate.holds
+    assert np.sqrt(np.mean(((mean - mean_there) / std_there) ** 2)) <= 2 * certificate.mean_error
+    assert np.sqrt(np.mean((std / std_there - 1) ** 2)) <= 2 * certificate.sd_error
+    assert certificate.error < 0.3
+    assert f"an estimate: means within about {certificate.mean_error:.2g}" in model.summary()
+
+
 def test_a_smaller_tolerance_takes_more_features() -> None:
     loose, tight = fitted(tolerance=0.2), fitted(tolerance=0.001)
     assert loose.num_features_ < tight.num_features_

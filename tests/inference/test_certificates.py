@@ -4,22 +4,18 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from orthogp.features import Lattice, MeanPrior
+from orthogp.features import AdditiveLattice, Lattice, MeanPrior
 from orthogp.features.base import prior_variance
 from orthogp.features.series import lattice_masses
 from orthogp.inference.bounds import factorise, one_pass_bound, unwhiten, whiten
-from orthogp.inference.certificates import (
-    KnownModes,
-    judge,
-    largest_density,
-    norm_beyond,
-    polish,
-    unseen,
-)
+from orthogp.inference.certificates import judge, judge_components, polish
+from orthogp.inference.component_posterior import lattice_posterior
+from orthogp.inference.known_modes import KnownModes, largest_density, unseen, unseen_beyond
 from orthogp.inference.moments import moments_from_statistics
-from orthogp.inference.posterior import covariance_matrix
+from orthogp.inference.posterior import ComponentSums, covariance_matrix
 from orthogp.kernels import (
     RBF,
+    Categorical,
     Kernel,
     Matern12,
     Matern32,
@@ -27,8 +23,16 @@ from orthogp.kernels import (
     RationalQuadratic,
     Rotated,
 )
+from orthogp.kernels.terms import join_terms, split_terms
+from orthogp.learning.layout import Layout
 from orthogp.learning.limits import images, required_period, wrap_error
-from orthogp.statistics import FourierStatistics, FrequencyLattice
+from orthogp.rows import Domain, Rows
+from orthogp.statistics import (
+    AdditiveStatistics,
+    ComponentLattice,
+    FourierStatistics,
+    FrequencyLattice,
+)
 
 EXTENTS = {1: 600, 2: 24, 3: 8}
 
@@ -129,9 +133,9 @@ def test_norms_of_what_is_left_out_are_never_too_small(kernel, num_dims) -> None
         part.evaluate(kernel, X) @ part.evaluate(kernel, X).T for part in (modes.wide, features)
     )
     allowance = 1e-9 * prior_variance(kernel) * len(X)
-    beyond = norm_beyond(modes, kernel)
+    beyond = unseen_beyond(modes, kernel)
     found = unseen(modes, beyond)
-    assert np.linalg.eigvalsh(K - known)[-1] <= beyond + allowance
+    assert np.linalg.eigvalsh(K - known)[-1] <= beyond.norm + allowance
     assert np.linalg.eigvalsh(K - chosen)[-1] <= found.norm + allowance
     points = rng.uniform(0, 1, (200, num_dims))
     both = np.concatenate([X, points])
@@ -177,7 +181,7 @@ def test_spectra_that_do_not_decrease_along_the_axes_are_bounded_by_their_trace(
     modes = KnownModes(features, kernel, statistics, np.full(2, 9))
     indices = modes.wide.indices
     seen = lattice_masses(kernel, statistics.lattice, indices) @ modes.wide.multiplicity
-    assert norm_beyond(modes, kernel) == pytest.approx(50 * (prior_variance(kernel) - seen))
+    assert unseen_beyond(modes, kernel).norm == pytest.approx(50 * (prior_variance(kernel) - seen))
 
 
 @pytest.mark.parametrize("which", ["none", "constant", "linear"])
@@ -230,3 +234,71 @@ def test_the_exact_process_lies_within_all_bounds(which, seed) -> None:
     below = one_pass_bound(moments, noise, chol)
     assert below.total - verdict.slack <= evidence + 1e-9 * abs(evidence)
     assert evidence <= below.complexity + verdict.data_fit + verdict.slack + 1e-9 * abs(evidence)
+
+
+@pytest.mark.parametrize("most", [41, 101, 1001])
+@pytest.mark.parametrize("which", ["none", "constant", "linear"])
+def test_the_exact_process_lies_within_the_bounds_of_components(which, most) -> None:
+    rng = np.random.default_rng(most)
+    kernel = join_terms(
+        split_terms(
+            Matern32(1.0, 0.4).on(0)
+            + Matern52(0.5, 0.3).on(1)
+            + Categorical(3, 0.4).on(2)
+            + RBF(0.7, [0.4, 0.5]).on(0, 1),
+            3,
+        )
+    )
+    lattices = [
+        FrequencyLattice(2 * np.pi / 5.0, 400, 0.5),
+        FrequencyLattice(2 * np.pi / 4.0, 400, 0.5),
+        FrequencyLattice(2 * np.pi / 3.0, 1, 0.0),
+        FrequencyLattice(2 * np.pi / np.array([6.0, 6.0]), 24, 0.5),
+    ]
+    components = tuple(
+        ComponentLattice(
+            term.columns,
+            lattice,
+            lattice.half_indices()[: [120, 60, 2, 400][j]],
+        )
+        for j, (term, lattice) in enumerate(zip(split_terms(kernel, 3), lattices, strict=True))
+    )
+    mean = means(3)[which]
+    X = rng.uniform(0, 1, (90, 3))
+    X[:, 2] = rng.integers(0, 3, 90)
+    y = np.sin(5 * X[:, 0]) + X[:, 1] + 0.3 * X[:, 2] + 0.3 * rng.standard_normal(90)
+    weights, noise = rng.uniform(0.5, 2, 90), 0.1
+    covariates = mean.covariates if mean.slope_variance else None
+    statistics = AdditiveStatistics.from_data(
+        components, Rows(X, y, weights), covariates=covariates
+    )
+    layout = Layout(components, np.array([1.0, 1.0, 2.0]), 1e-4, factors=((1,),) * 4)
+    features = AdditiveLattice.select(kernel, components, most, mean)
+    moments = moments_from_statistics(features, kernel, statistics, repeats=False)
+    chol = factorise(moments.gram, noise)
+    solution = unwhiten(chol, whiten(chol, moments.projection)) / noise
+    found = layout.images(kernel, components)
+    verdict = judge_components(features, kernel, statistics, moments, solution, noise, found)
+
+    points = rng.uniform(0, 1, (60, 3))
+    points[:, 2] = rng.integers(0, 3, 60)
+    both = np.concatenate([points, X])
+    K = covariance_matrix(kernel, both) + mean.features(both) @ mean.features(both).T
+    L = np.linalg.cholesky(K[60:, 60:] + np.diag(noise / weights))
+    cross, white = np.linalg.solve(L, K[60:, :60]), np.linalg.solve(L, y)
+    exact, variance = cross.T @ white, np.diag(K)[:60] - np.sum(cross**2, axis=0)
+    evidence = -white @ white / 2 - np.log(np.diag(L)).sum() - 45 * np.log(2 * np.pi)
+    averages = tuple(map(ComponentSums.of, statistics.parts))
+    box = Domain(np.zeros(3), np.array([1.0, 1.0, 2.0]))
+    posterior = lattice_posterior(features, (kernel, noise), moments, box, None, averages)
+    predicted = posterior.predict(points)
+    guarantee, left = verdict.guarantee, posterior.residual
+    lower, upper = guarantee.variances(predicted.variance, left, noise)
+    assert np.all((lower <= variance) & (variance <= upper))
+    errors = np.abs(predicted.mean[:, 0] - exact) / np.sqrt(variance)
+    assert np.all(errors <= guarantee.mean_errors(lower, upper, noise)[:, 0])
+    assert posterior.least_variance(box) <= np.min(predicted.variance) - left
+    below = one_pass_bound(moments, noise, chol)
+    weighted = below.total - verdict.slack
+    assert weighted <= evidence
+    assert evidence <= below.complexity + verdict.data_fit + verdict.slack

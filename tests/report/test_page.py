@@ -15,6 +15,7 @@ import pytest
 from orthogp import GPClassifier, GPRegressor, InputError, StochasticGPRegressor
 from orthogp.kernels import RBF, Matern12, Matern32
 from orthogp.report import RegressionDiagnostics, diagnose, render_report, write_report
+from orthogp.report.summary import guarantee
 from tests.oracles import Array
 
 SECTIONS = (
@@ -316,6 +317,7 @@ def test_a_model_with_enough_features_is_called_certified() -> None:
     assert model.certificate_.holds
     section = words(model, "certificate")
     assert "Certified." in section
+    assert guarantee(model)[1:] in section
     assert f"{model.elbo_:,.3f}" in section
     assert f"{model.upper_bound_:,.3f}" in section
 
@@ -324,6 +326,7 @@ def test_a_model_with_too_few_features_is_not_called_certified() -> None:
     model, _, _ = fit_curve(num_features=5)
     assert not model.certificate_.holds
     assert "Not certified." in words(model, "certificate")
+    assert guarantee(model)[1:] in words(model, "certificate")
 
 
 def test_checks_are_mentioned_where_there_are_any() -> None:

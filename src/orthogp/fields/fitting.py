@@ -376,12 +376,14 @@ class IterativeFitter:
         settings, mean = self._settings, self._sketch.mean
         self._progress.say("solving for the posterior")
         model = self._final_model(stage)
-        modes = _posterior(model, objective.last)
+        modes, residual = _posterior(model, objective.last)
         variance = self._variance(model)
         elbo, upper = _bounds(model, objective, modes, evidence)
-        wrapped = wrap_error(model.kernel, lattice.period, self._sketch.width)
-        certificate = Certificate.from_gap(elbo.total, upper.total)._replace(
-            wrap_error=wrapped, tolerance=settings.tolerance
+        certificate = _estimate(model, residual, variance, self._sketch.width)._replace(
+            lower=elbo.total,
+            upper=upper.total,
+            wrap_error=wrap_error(model.kernel, lattice.period, self._sketch.width),
+            tolerance=settings.tolerance,
         )
         status = _describe(
             stage,
@@ -446,13 +448,43 @@ def _vector(objective: IterativeObjective, at: Start, limits: Limits) -> Reals:
     return within_limits(at.kernel, objective.slots, vector, *limits, objective.density.lattice)
 
 
-def _posterior(model: Model, start: Modes | None = None) -> ModePosterior:
-    """Return the posterior that predictions and bounds rest on."""
+def _posterior(model: Model, start: Modes | None = None) -> tuple[ModePosterior, float]:
+    """Return the posterior that predictions and bounds rest on, and the residual of its mean.
+
+    As B ⪰ I, means are within ‖r‖ posterior sd of those that the equations have.
+    """
     tolerance = _FINAL_TOLERANCE
     if isinstance(model.preconditioner, EvenPreconditioner):
         tolerance *= float(np.sqrt(model.system.grid.size))
     solution = solve(model, model.equations.right, tolerance=tolerance, start=start)
-    return model.equations.posterior(solution.x, solution.residual)
+    targets = solution.residual[: len(model.system.density.targets)]
+    norms = np.sqrt(model.system.grid.inner(targets, targets))
+    return model.equations.posterior(solution.x, solution.residual), float(norms.max())
+
+
+def _estimate(model: Model, residual: float, variance: VarianceField, width: Reals) -> Certificate:
+    r"""Return how far predictions are expected to be from the exact process.
+
+    The modes beyond the lattice, of prior variance d, count as noise. With rows spread evenly over
+    their box each has a ratio of signal to noise of at most ρ, that at the lattice's edge, and the
+    exact mean holds a share ρ/(1 + ρ) of their variance. With v the mean of the posterior
+    variance at the rows,
+
+        means      ‖r‖ + √(d ρ/(1 + ρ)/v)   posterior sd
+        variances  the error of their average over draws + d/σ²
+    """
+    left_out, noise = model.unresolved, model.noise_variance
+    grid = model.system.grid
+    edge = np.any(np.abs(grid.indices) == grid.extent, axis=-1)
+    # `even` takes rows as spread over the whole period.
+    crowding = float(np.prod(model.system.density.lattice.period / width))
+    ratio = crowding * (float(np.max(model.preconditioner.even[edge])) - 1)
+    typical = noise * model.determined / model.system.density.count + left_out
+    mean_error = residual + np.sqrt(left_out * ratio / (1 + ratio) / typical)
+    variance_error = variance.relative_error + left_out / noise
+    return Certificate(
+        -np.inf, np.inf, float(mean_error), variance_error, variance_error, kind="estimate"
+    )
 
 
 def _bounds(
@@ -484,7 +516,7 @@ def _bounds(
     alpha = noise + trace
     system = LatticeSystem(objective.density, model.masses, alpha)
     relaxed = replace(model, system=system, preconditioner=choose_preconditioner(system))
-    explained = float(np.sum(_posterior(relaxed).explained))
+    explained = float(np.sum(_posterior(relaxed)[0].explained))
     upper = Bound(
         data_fit=-0.5 * (total / alpha - explained),
         complexity=-0.5 * (determinant - p * N * np.log(solved_noise / noise)),
@@ -503,8 +535,6 @@ def _describe(
         "each time, "
         + ("as asked." if asked else "since the noise level asks for more than max_features.")
     ]
-    if certificate.holds:
-        sentences.append("The certificate holds.")
     if choice.limited_by:
         sentences.append(
             f"The noise level asks for {choice.wanted:,} features; their number is limited by "

@@ -34,39 +34,28 @@ the trace of K₁(K₁ + σ²I)⁻¹. The number of rows does not enter.
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.fft import irfftn
 
-from orthogp.features import Lattice, MeanPrior
+from orthogp.features import AdditiveLattice, Lattice
 from orthogp.features.base import prior_variance
-from orthogp.features.series import lattice_masses
 from orthogp.inference.bounds import unwhiten, whiten
-from orthogp.inference.fourier_series import SeriesBox, SeriesGrid, fast_size
-from orthogp.inference.residual import residual_norm
-from orthogp.kernels import RBF, Kernel, Matern, Matern12, Matern32, Matern52, RationalQuadratic
+from orthogp.inference.fourier_series import SeriesBox
+from orthogp.inference.known_modes import KnownModes, Unseen, unseen, unseen_beyond
+from orthogp.inference.moments import Moments
+from orthogp.kernels import Kernel
 from orthogp.rows import Domain
-from orthogp.statistics import FourierStatistics, FrequencyLattice
+from orthogp.statistics import AdditiveStatistics, FourierStatistics, Statistics
 from orthogp.statistics.nufft import TOLERANCE
 
-# The largest number of modes along a column of a block, by number of columns.
-_BLOCKS = {1: 2**14, 2: 128, 3: 16}
-# The number of grid points for each frequency of a function whose maximum is looked for, by number
-# of columns.
-_OVERSAMPLING = {1: 8.0, 2: 4.0, 3: 2.5}
 # The largest number of points along a column at which errors are looked at, by number of columns.
 _MOST_POINTS = {1: 2**15, 2: 192, 3: 32}
 #: The largest number of conjugate-gradient steps that polish a mean.
 MOST_STEPS = 40
 # The largest multiple of the features' largest index up to which modes are taken.
 _MOST_TIMES = 2**20
-# The growth from one box around index zero to the next, by number of columns.
-_GROWTH = {1: 1.25, 2: 1.5, 3: 2.0}
-# Kernels whose spectral density decreases along every axis.
-_DECREASING = (RBF, Matern, Matern12, Matern32, Matern52, RationalQuadratic)
 # The relative error of sums: some times the transforms' tolerance.
 _ROUNDING = 4 * TOLERANCE
 
@@ -179,12 +168,6 @@ class Guarantee(NamedTuple):
         return self.deviation * (2 * w + w**2)
 
 
-def modes_within(lattice: FrequencyLattice, reach: NDArray[np.int64], mean: MeanPrior) -> Lattice:
-    """Return the features of all modes |t_d| ≤ reach_d of a lattice."""
-    indices = lattice.half_indices()
-    return Lattice(lattice, indices[np.all(np.abs(indices) <= reach, axis=1)], mean)
-
-
 def points_over(features: Lattice, box: Domain) -> NDArray[np.float64]:
     """Return a grid over a box that resolves the variance of lattice features, (n, d + q).
 
@@ -201,104 +184,6 @@ def points_over(features: Lattice, box: Domain) -> NDArray[np.float64]:
     places = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, len(axes))
     average = features.mean.origin[len(features.mean.origin) - features.mean.num_covariates :]
     return np.concatenate([places, np.tile(average, (len(places), 1))], axis=1)
-
-
-class KnownModes:
-    """The modes of a lattice up to some index, with the mean function, as one linear model.
-
-    Vectors hold whitened coefficients in the order of `Lattice` features.
-
-    Parameters
-    ----------
-    features : Lattice
-        The features, which are among the modes.
-    least : (d,)
-        Indices that the modes reach at least, if the lattice's extent allows it.
-    """
-
-    def __init__(
-        self,
-        features: Lattice,
-        kernel: Kernel,
-        statistics: FourierStatistics,
-        least: NDArray[np.int64],
-    ) -> None:
-        lattice = statistics.lattice
-        #: The modes along the columns of a block; a whole number of blocks ends at the reach.
-        self.block, reach = _blocks(least, lattice.extent)
-        reach = np.maximum(reach, np.abs(features.indices).max(axis=0))
-        self.statistics = statistics
-        self.reach = reach
-        self.wide = modes_within(lattice, reach, features.mean)
-        indices = self.wide.indices
-        self.masses = self.wide.masses(kernel)
-        self.amplitudes = np.sqrt(self.wide.squared_amplitudes(self.masses))
-        #: The prior variance of the modes beyond these.
-        self.beyond = max(prior_variance(kernel) - float(self.masses @ self.wide.multiplicity), 0.0)
-        self._at = tuple((indices + lattice.extent).T)
-        box = SeriesBox(reach)
-        position = np.zeros(2 * box.middle + 1, dtype=np.int64)
-        position[box.middle + box.linear(indices)] = np.arange(len(indices))
-        #: Where the features' cosines, and all their columns, stand among those of the modes.
-        self.chosen = position[box.middle + box.linear(features.indices)]
-        s, q = len(indices), features.num_slopes
-        self.places = np.concatenate(
-            [self.chosen, s - 1 + self.chosen[1:], np.arange(2 * s - 1, 2 * s - 1 + q)]
-        )
-
-    @cached_property
-    def projection(self) -> NDArray[np.float64]:
-        """ΦᵀWy, (m, p)."""
-        targets = self.statistics.target_sums[(slice(None), *self._at)]
-        return self.amplitudes[:, None] * _real(targets, self.statistics.covariate_targets)
-
-    @cached_property
-    def largest_density(self) -> float:
-        """Λ of the blocks."""
-        return largest_density(self.statistics, self.block)
-
-    @cached_property
-    def grid(self) -> SeriesGrid:
-        """The grid on which products of these modes are exact."""
-        return SeriesGrid(self.wide.indices)
-
-    @cached_property
-    def _density(self) -> NDArray[np.float64]:
-        return self.grid.density(self.statistics)
-
-    @cached_property
-    def _covariates(self) -> NDArray[np.complex128]:
-        return self.statistics.covariate_sums[(slice(None), *self._at)]
-
-    def gram_times(self, vectors: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return ΦᵀWΦ v for each column, (m, p)."""
-        s = len(self.wide.indices)
-        scaled = self.amplitudes[:, None] * vectors
-        waves = scaled[:s].astype(np.complex128)
-        waves[1:] -= 1j * scaled[s : 2 * s - 1]
-        slopes = scaled[2 * s - 1 :]
-        sums = self.grid.sums(self.grid.values(waves.T) * self._density)
-        totals = np.empty((0, vectors.shape[1]))
-        if len(slopes):
-            sums = sums + slopes.T @ self._covariates
-            totals = (self._covariates @ waves).real + self.statistics.covariate_gram @ slopes
-        return self.amplitudes[:, None] * _real(sums, totals)
-
-
-def _blocks(
-    least: NDArray[np.int64], extent: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the size of blocks and the largest index they end at, within the extent."""
-    number = -(-(least + 1) // _BLOCKS[len(extent)])
-    # The sums of twice a block's modes must be known.
-    block = np.minimum(-(-(least + 1) // number), np.minimum((extent + 1) // number, extent))
-    block = np.maximum(block, 1)
-    return block, block * number - 1
-
-
-def _real(sums: NDArray[np.complex128], slopes: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return sums with e^{iω·x}, (p, s), as those with cosines, sines and covariates, (m, p)."""
-    return np.concatenate([sums.real.T, sums.imag.T[1:], slopes], axis=0)
 
 
 class PolishedMean(NamedTuple):
@@ -387,132 +272,6 @@ def polish(
     return Polished(PolishedMean(modes.wide, best), r, misfit)
 
 
-def largest_density(statistics: FourierStatistics, block: NDArray[np.int64]) -> float:
-    r"""Return Λ ≥ λ_max of the Toeplitz matrix of the point sums on every box of `block` modes.
-
-    Σ_n w_n |p(x_n)|² = ∫ |p|² σ for a polynomial p of n successive modes and every σ whose
-    coefficients are the data's up to n, so that Λ = max σ. De la Vallée Poussin's σ has
-    coefficients that fall from the data's at n to zero at 2n.
-    """
-    coefficients = _point_sums(statistics, 2 * block)
-    for d, n in enumerate(block):
-        taper = np.clip(2 - np.abs(np.arange(-2 * n, 2 * n + 1)) / n, 0.0, 1.0)
-        coefficients = coefficients * taper.reshape(-1, *(1,) * (len(block) - 1 - d))
-    return _largest_value(coefficients)
-
-
-def _point_sums(statistics: FourierStatistics, reach: NDArray[np.int64]) -> NDArray[np.complex128]:
-    """Return the point sums with |t_d| ≤ reach_d."""
-    middle = 2 * statistics.lattice.extent
-    return statistics.point_sums[
-        tuple(slice(int(m - n), int(m + n + 1)) for m, n in zip(middle, reach, strict=True))
-    ]
-
-
-def _largest_value(coefficients: NDArray[np.complex128]) -> float:
-    """Return a bound on the largest |Σ_t c_t e^{iθ_t}|, real, for coefficients from −n to n."""
-    reach = (np.array(coefficients.shape) - 1) // 2
-    sizes = [fast_size(int(np.ceil(2 * n * _OVERSAMPLING[len(reach)]))) for n in reach]
-    half = np.zeros((*sizes[:-1], sizes[-1] // 2 + 1), dtype=np.complex128)
-    at = [np.mod(np.arange(-n, n + 1), size) for n, size in zip(reach, sizes, strict=True)]
-    at[-1] = np.arange(reach[-1] + 1)
-    half[np.ix_(*at)] = coefficients[..., reach[-1] :]
-    values = np.asarray(irfftn(half, s=sizes, norm="forward"))
-    # A polynomial of degree n exceeds its values at G equidistant points by 1/cos(πn/G).
-    return float(np.abs(values).max() / np.prod(np.cos(np.pi * reach / np.array(sizes))))
-
-
-def norm_beyond(modes: KnownModes, kernel: Kernel) -> float:
-    """Return τ ≥ λ_max, at the rows, of the modes beyond the known ones."""
-    by_trace = modes.statistics.count * modes.beyond
-    decreasing = all(isinstance(part, _DECREASING) for part, _ in kernel.primitives())
-    block = modes.block
-    if not decreasing or np.any((modes.reach + 1) % block):
-        return by_trace
-    # Boxes of `block` modes, their inner corners at multiples of it, tile the modes beyond (twice
-    # where an index is zero). Masses in a box are at most that at its inner corner, and so at most
-    # the mean over the next box inwards, where that one lies beyond too.
-    edges = [np.arange(0, int(k) + 2, int(n)) for k, n in zip(modes.reach, block, strict=True)]
-    corners = np.stack(np.meshgrid(*edges, indexing="ij"), axis=-1).reshape(-1, len(block))
-    corners = corners[np.any(corners > modes.reach, axis=1)]
-    lattice, num_dims = modes.statistics.lattice, len(block)
-    total = 2**num_dims * float(lattice_masses(kernel, lattice, corners).sum())
-    total += num_dims * 2 ** (num_dims - 1) * modes.beyond / float(np.prod(block))
-    return min(by_trace, modes.largest_density * total)
-
-
-class Unseen(NamedTuple):
-    """What features leave out, at the rows.
-
-    Attributes
-    ----------
-    norm : float
-        t ≥ λ_max(R), R = K − Q.
-    cross : float
-        A bound on Σ_n w_n R(x_n, x)² for every x.
-    """
-
-    norm: float
-    cross: float
-
-
-def unseen(modes: KnownModes, beyond: float) -> Unseen:
-    """Return bounds on what the features leave out, given τ for the modes beyond the known ones."""
-    statistics = modes.statistics
-    chosen = np.zeros(len(modes.masses), dtype=bool)
-    chosen[modes.chosen] = True
-    indices, masses = modes.wide.indices[~chosen], modes.masses[~chosen]
-    tail = np.sqrt(beyond * modes.beyond)
-    if not masses.any():
-        return Unseen(beyond, tail**2)
-    # Σ_n w_n R(x_n − x)² as a series in x, R known by its series.
-    grid, left = modes.grid, np.where(chosen, 0.0, 2 * modes.masses).astype(np.complex128)
-    squares = grid.coefficients(grid.values(left[None])[0] ** 2)
-    largest = _largest_value(squares * _point_sums(statistics, 2 * grid.reach))
-    cross = (np.sqrt(largest) + tail) ** 2
-    norm = min(
-        2 * statistics.count * float(masses.sum()),
-        residual_norm(SeriesBox(statistics.lattice.extent), indices, masses, statistics),
-        _by_blocks(modes, indices, masses),
-        _by_boxes(modes, indices, masses),
-    )
-    return Unseen(norm + beyond, cross)
-
-
-def _by_blocks(modes: KnownModes, indices: NDArray[np.int64], masses: NDArray[np.float64]) -> float:
-    """Return a bound on λ_max of modes, those of t and of −t apart: Σ over blocks of Λ max mass."""
-    if not len(masses):
-        return 0.0
-    _, cell = np.unique(np.floor_divide(indices, modes.block), axis=0, return_inverse=True)
-    largest = np.zeros(cell.max() + 1)
-    np.maximum.at(largest, cell.ravel(), masses)
-    return 2 * modes.largest_density * float(largest.sum())
-
-
-def _by_boxes(modes: KnownModes, indices: NDArray[np.int64], masses: NDArray[np.float64]) -> float:
-    r"""Return a bound on λ_max of modes by boxes around index zero, each within the next.
-
-    With a_j the largest mass outside of box j − 1, masses are at most Σ_j (a_j − a_{j+1}) over the
-    boxes that hold them, and λ_max ≤ Σ_j (a_j − a_{j+1}) Λ_j.
-    """
-    statistics, growth = modes.statistics, _GROWTH[indices.shape[1]]
-    # The sums of twice a box's modes must be known.
-    most = (statistics.lattice.extent - 1) // 2
-    reach = np.abs(modes.wide.indices[modes.chosen]).max(axis=0)
-    outside = np.ones(len(masses), dtype=bool)
-    total = 0.0
-    while outside.any() and np.any(reach < most):
-        reach = np.minimum(np.ceil(growth * (reach + 1)).astype(np.int64), most)
-        here = outside & np.all(np.abs(indices) <= reach, axis=1)
-        largest = float(masses[outside].max())
-        outside &= ~here
-        last = not outside.any() or not np.any(reach < most)
-        step = largest - (0.0 if last else float(masses[outside].max()))
-        if here.any() and step > 0:
-            total += step * largest_density(statistics, 2 * reach + 1)
-    return total + _by_blocks(modes, indices[outside], masses[outside])
-
-
 class Verdict(NamedTuple):
     """What the sums say about a fit of lattice features.
 
@@ -558,53 +317,131 @@ def judge(
         The error of means, in posterior sd, below which the polishing need not go.
     """
     mean, chol = solution
-    variance, count = prior_variance(kernel), statistics.count
     modes, beyond = _enough_modes(features, kernel, statistics, noise_variance, tolerance)
     polished = None
-    result, r, left = polish(modes, mean, chol, noise_variance, tolerance / 100, max_steps)
-    if max_steps and np.all(np.linalg.norm(r, axis=0) <= tolerance):
-        polished = result
+    found = polish(modes, mean, chol, noise_variance, tolerance / 100, max_steps)
+    if max_steps and np.all(np.linalg.norm(found.residual, axis=0) <= tolerance):
+        polished = found.result
     elif max_steps:
         # Unfinished conjugate gradients are no linear function of the targets.
-        result, r, left = polish(modes, mean, chol, noise_variance, tolerance, 0)
-    z = result.mean
-    tail = np.sqrt(beyond * left) / noise_variance
-    rounding = 2 * _ROUNDING * np.sqrt(variance * count * statistics.yy) / noise_variance
-    residual = np.linalg.norm(r, axis=0) + np.sqrt(beyond / noise_variance) * tail + rounding
+        found = polish(modes, mean, chol, noise_variance, tolerance, 0)
+    z = found.result.mean
+    explained = np.sum(modes.projection * z, axis=0)
+    known = _Known(len(chol), z, found.residual, found.misfit, explained)
+    left_out = unseen(modes, beyond), beyond
+    verdict = _verdict(kernel, statistics, noise_variance, known, left_out, images)
+    return verdict._replace(polished=polished)
+
+
+def judge_components(
+    features: AdditiveLattice,
+    kernel: Kernel,
+    statistics: AdditiveStatistics,
+    moments: Moments,
+    mean: NDArray[np.float64],
+    noise_variance: float,
+    images: Images,
+) -> Verdict:
+    """Return all that bounds the errors of a fit of several components, with the features' mean.
+
+    The modes whose sums with all others are known are those kept for each component; what lies
+    beyond is bounded component by component, by the sums of each.
+    """
+    amplitudes = np.sqrt(features.squared_amplitudes(features.masses(kernel)))
+    sums = statistics.residual_sums(features.indices, amplitudes[:, None] * mean)
+    image = moments.gram @ mean
+    residuals = [(moments.projection - image) / noise_variance - mean]
+    left_out, beyond = [], []
+    for j, (own, component) in enumerate(
+        zip(features.kernels(kernel), statistics.components, strict=True)
+    ):
+        part, chosen = statistics.parts[j], features.parts[j]
+        kept = Lattice(component.lattice, component.indices)
+        extent = component.lattice.extent
+        of_features, of_kept = (KnownModes(f, own, part, extent) for f in (chosen, kept))
+        left_out.append(unseen(of_features, unseen_beyond(of_features, own)))
+        beyond.append(unseen(of_kept, unseen_beyond(of_kept, own)))
+        box = SeriesBox(extent)
+        others = ~np.isin(box.linear(kept.indices[1:]), box.linear(chosen.indices))
+        amplitude = np.sqrt(2 * kept.masses(own)[1:]) * others / noise_variance
+        residuals.append(np.tile(amplitude, 2)[:, None] * sums[j])
+    r = np.concatenate(residuals)
+    z = np.concatenate([mean, np.zeros((len(r) - len(mean), mean.shape[1]))])
+    explained = np.sum(moments.projection * mean, axis=0)
+    misfit = moments.yy - 2 * explained + np.sum(mean * image, axis=0)
+    misfit = np.maximum(misfit, 0.0) + 4 * _ROUNDING * moments.yy
+    known = _Known(len(mean), z, r, misfit, explained)
+    both = Unseen.total(left_out), Unseen.total(beyond)
+    return _verdict(kernel, statistics, noise_variance, known, both, images)
+
+
+class _Known(NamedTuple):
+    """A mean over the modes whose sums are known.
+
+    Attributes
+    ----------
+    num_features : int
+    mean, residual : (m, p)
+        z̃ and r, zero beyond these modes.
+    misfit : (p,)
+        ‖y − m̃‖²_W.
+    explained : (p,)
+        z̃ᵀΦᵀWy.
+    """
+
+    num_features: int
+    mean: NDArray[np.float64]
+    residual: NDArray[np.float64]
+    misfit: NDArray[np.float64]
+    explained: NDArray[np.float64]
+
+
+def _verdict(
+    kernel: Kernel,
+    statistics: Statistics,
+    noise_variance: float,
+    known: _Known,
+    left_out: tuple[Unseen, Unseen],
+    images: Images,
+) -> Verdict:
+    """Return what bounds the errors of a mean; `left_out` by the features, and by the modes."""
+    (num_features, z, r, left, explained), (unseen, beyond) = known, left_out
+    variance, count, yy = prior_variance(kernel), statistics.count, statistics.yy
+    tail = np.sqrt(beyond.norm * left) / noise_variance
+    rounding = 2 * _ROUNDING * np.sqrt(variance * count * yy) / noise_variance
+    residual = np.linalg.norm(r, axis=0) + np.sqrt(beyond.norm / noise_variance) * tail + rounding
     ratio, deviation = images
     kappa = count * deviation / noise_variance
-    relative = (_ROUNDING + len(chol) * np.finfo(float).eps) * count * variance / noise_variance
+    relative = (_ROUNDING + num_features * np.finfo(float).eps) * count * variance / noise_variance
     # ‖y − m‖² + σ²‖z‖² is least at the exact posterior mean.
     misfit = left + noise_variance * np.sum(z**2, axis=0)
     # The whitened mean under k_P differs from z̃ by A⁻¹r, the one under k₁ from that by κ.
     size = np.linalg.norm(z, axis=0) + np.linalg.norm(r, axis=0) + tail + rounding
     size = np.sqrt(size**2 + kappa * misfit / noise_variance)
     size = size + kappa * np.sqrt(misfit / noise_variance) / 2
-    left_out, cross = unseen(modes, beyond)
     guarantee = Guarantee(
-        left_out=left_out,
-        cross=cross,
+        left_out=unseen.norm,
+        cross=unseen.cross,
         deviation=deviation,
         rounding=relative,
         total_weight=count,
         residual=residual,
-        beyond=np.sqrt(modes.beyond) * tail,
+        beyond=np.sqrt(beyond.variance) * tail,
         misfit=misfit,
         ratio=ratio,
         shift=ratio * size / np.sqrt(1 - ratio),
     )
     # vᵀK_H v = ‖r + z̃‖², since r = ΦᵀWv − z̃.
-    quadratic = 2 * (statistics.yy - np.sum(modes.projection * z, axis=0)) / noise_variance
-    quadratic -= np.sum((r + z) ** 2, axis=0)
-    quadratic -= (noise_variance + beyond) * left / noise_variance**2
-    slack = kappa * np.sqrt(statistics.rows) + relative * np.sqrt(len(chol))
+    quadratic = 2 * (yy - explained) / noise_variance - np.sum((r + z) ** 2, axis=0)
+    quadratic -= (noise_variance + beyond.norm) * left / noise_variance**2
+    slack = kappa * np.sqrt(statistics.rows) + relative * np.sqrt(num_features)
     slack = slack + deviation * count * (1 + kappa) ** 2 * misfit / noise_variance**2
     slack += 2 * rounding * np.linalg.norm(r + z, axis=0)
-    slack += 4 * _ROUNDING * statistics.yy / noise_variance
-    degrees = len(chol) + count * features.residual(kernel) / noise_variance
+    slack += 4 * _ROUNDING * yy / noise_variance
+    degrees = num_features + count * unseen.variance / noise_variance
     degrees = min(degrees + kappa * np.sqrt(statistics.rows), statistics.rows)
     slack += ratio / (1 - ratio) * (degrees + size**2)
-    return Verdict(polished, guarantee, -float(quadratic.sum()) / 2, float(slack.sum()) / 2)
+    return Verdict(None, guarantee, -float(quadratic.sum()) / 2, float(slack.sum()) / 2)
 
 
 def _enough_modes(
@@ -613,16 +450,16 @@ def _enough_modes(
     statistics: FourierStatistics,
     noise_variance: float,
     tolerance: float,
-) -> tuple[KnownModes, float]:
-    """Return as many known modes as keep what lies beyond them from counting, and τ."""
+) -> tuple[KnownModes, Unseen]:
+    """Return as many known modes as keep what lies beyond them from counting, and that."""
     extent, chosen = statistics.lattice.extent, np.abs(features.indices).max(axis=0)
     factor = 2
     while True:
         modes = KnownModes(features, kernel, statistics, np.minimum(factor * chosen, extent))
-        beyond = norm_beyond(modes, kernel)
+        beyond = unseen_beyond(modes, kernel)
         # Variances are at least about σ²/N.
-        error = np.sqrt(beyond * statistics.count) * (
-            np.sqrt(beyond) + np.sqrt(modes.beyond * statistics.count)
+        error = np.sqrt(beyond.norm * statistics.count) * (
+            np.sqrt(beyond.norm) + np.sqrt(beyond.variance * statistics.count)
         )
         enough = error <= tolerance * noise_variance / 8
         if enough or np.all(modes.reach >= 0.9 * extent) or factor > _MOST_TIMES:

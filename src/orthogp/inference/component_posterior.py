@@ -30,6 +30,7 @@ from orthogp.errors import InputError
 from orthogp.features import AdditiveLattice, Lattice
 from orthogp.features.lattice import LatticeFeatures
 from orthogp.inference.bounds import whiten
+from orthogp.inference.certificates import points_over
 from orthogp.inference.fourier_series import Blocks, SeriesBox
 from orthogp.inference.moments import Moments
 from orthogp.inference.posterior import (
@@ -253,6 +254,28 @@ class AdditivePosterior(Posterior):
         ]
 
     # ------------------------------------------------------------------ the whole function
+
+    def least_variance(self, box: Domain) -> float:
+        """Return a bound from below on φᵀB⁻¹φ over a box.
+
+        It is at least the variance of any component if all others were known, φ_jᵀ(B_jj)⁻¹φ_j.
+        """
+        least = 0.0
+        for j, (part, columns) in enumerate(
+            zip(self.features.parts, self.features.columns, strict=True)
+        ):
+            own, at = list(columns), self.features.slices[j]
+            points = points_over(part, Domain(box.lower[own], box.upper[own]))
+            X = np.zeros((len(points), len(box.lower)))
+            X[:, own] = points
+            precision = self.chol[at, : at.stop] @ self.chol[at, : at.stop].T
+            factor = np.linalg.cholesky(precision)
+            found = np.inf
+            for rows in chunks(len(X), _CHUNK_ROWS):
+                Phi = self.features.component_design(j, X[rows]) * self._amplitudes[at]
+                found = min(found, float(np.sum(whiten(factor, Phi.T) ** 2, axis=0).min()))
+            least = max(least, found)
+        return least
 
     def predict(self, X: NDArray) -> Gaussian:
         """Return mean and variance of f at the rows of X."""

@@ -1,22 +1,13 @@
-r"""What the features leave out, measured on the data: a sharp upper bound on log p(y).
+r"""What features leave out, measured on the data: a sharp upper bound on log p(y).
 
-Write K − Q = R + R', R from the modes within the lattice's extent that are not features, R' from
-those beyond. For any v, yᵀ(K + σ²I)⁻¹y ≥ 2vᵀy − vᵀ(K + σ²I)v. With α = σ² + t', t' ≥ λ_max(R'), and
-v = (Q + αI)⁻¹y, the residual of the fit over α,
+Write K − Q = R + R', R from the modes within the lattice's extent, R' from those beyond. For any v,
+yᵀ(K + σ²I)⁻¹y ≥ 2vᵀy − vᵀ(K + σ²I)v. With α = σ² + t', t' ≥ λ_max(R'), and v = (Q + αI)⁻¹y, the
+residual of the fit over α,
 
     yᵀ(K + σ²I)⁻¹y ≥ yᵀ(Q + αI)⁻¹y − vᵀRv,      vᵀRv = Σ_t mass_t |Σ_n v_n e^{iω_t·x_n}|²
 
 and the inner sums are in the statistics. Where the residual is noise this costs about as much as
 the trace term, while t ≥ λ_max(K − Q) alone costs N times more.
-
-With several components likewise: K − Q = R + R', R from the kept modes that are no features,
-whose sums with everything else are known, R' from the modes beyond. With α = σ² + t' and
-t' ≥ λ_max(R'),
-
-    yᵀ(K + σ²I)⁻¹y ≥ yᵀ(Q + αI)⁻¹y − vᵀRv,      v = (Q + αI)⁻¹y
-
-R' is a sum over the components, and so is the bound t' on its norm: within the extent of each one's
-own sums by Gershgorin's theorem, beyond it by the trace.
 """
 
 from __future__ import annotations
@@ -25,65 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from orthogp.features import Lattice, MeanPrior
-from orthogp.features.base import prior_variance
-from orthogp.features.lattice import LatticeFeatures, residual_mass
+from orthogp.features.lattice import residual_mass
 from orthogp.features.series import SeriesFeatures, lattice_masses
 from orthogp.inference.bounds import Bound, factorise, unwhiten, upper_bound, whiten
 from orthogp.inference.fourier_series import SeriesBox, as_complex
 from orthogp.inference.moments import Moments
 from orthogp.kernels import Kernel
-from orthogp.statistics import AdditiveStatistics, FourierStatistics, Statistics
-
-
-def sharp_upper_bound(
-    features: LatticeFeatures,
-    kernel: Kernel,
-    statistics: Statistics,
-    moments: Moments,
-    noise_variance: float,
-    chol: NDArray[np.float64],
-) -> Bound:
-    """Return the smallest of the upper bounds that the statistics give.
-
-    For one component two bounds are formed, the one above and that with t ≥ λ_max(K − Q); see
-    `residual_norm`.
-    """
-    if isinstance(statistics, FourierStatistics):
-        return _joint_bound(features.parts[0], kernel, statistics, moments, noise_variance, chol)
-    return _additive_bound(features, kernel, statistics, moments, noise_variance, chol)
-
-
-def _joint_bound(
-    features: Lattice,
-    kernel: Kernel,
-    statistics: FourierStatistics,
-    moments: Moments,
-    noise_variance: float,
-    chol: NDArray[np.float64],
-) -> Bound:
-    box = SeriesBox(statistics.lattice.extent)
-    indices, masses, beyond = unseen_modes(features, kernel)
-    norm_inside = residual_norm(box, indices, masses, statistics)
-    t_beyond = statistics.count * beyond
-    by_norm = upper_bound(moments, noise_variance, norm_inside + t_beyond, chol)
-
-    alpha = noise_variance + t_beyond
-    factor = factorise(moments.gram, alpha)
-    whitened = whiten(factor, moments.projection)
-    explained = np.sum(whitened**2) / alpha
-    u = unwhiten(factor, whitened) / alpha
-    amplitudes = np.sqrt(features.squared_amplitudes(features.masses(kernel)))
-    z, s = amplitudes[:, None] * u, len(features.indices)
-    waves = z[:s].astype(np.complex128)
-    waves[1:] -= 1j * z[s : 2 * s - 1]
-    sums = residual_sums(features.indices, waves, z[2 * s - 1 :], statistics)
-    at = tuple((indices + statistics.lattice.extent).T)
-    squares = np.abs(sums[(slice(None), *at)]) ** 2 / alpha**2
-    unseen = 2 * float(np.sum(squares @ masses))
-    by_residual = by_norm._replace(
-        data_fit=float(-((np.sum(moments.yy) - explained) / alpha - unseen) / 2)
-    )
-    return min(by_norm, by_residual, key=lambda bound: bound.total)
+from orthogp.statistics import FourierStatistics
 
 
 def sharp_series_bound(
@@ -95,9 +34,9 @@ def sharp_series_bound(
     noise_variance: float,
     chol: NDArray[np.float64],
 ) -> Bound:
-    r"""Return the same upper bound for any features of the wrapped prior.
+    r"""Return the upper bound for any features of the wrapped prior.
 
-    Here K − R' = Σ over all modes of the lattice, Q included, so that
+    K − R' = Σ over all modes of the lattice, Q included, so that
 
         vᵀRv = Σ_t mass_t |Σ_n v_n e^{iω_t·x_n}|² − Σ_m (Σ_n v_n φ_m(x_n))²
     """
@@ -197,56 +136,3 @@ def _convolved(a: NDArray, b: NDArray) -> NDArray:
     from scipy.signal import fftconvolve
 
     return fftconvolve(a, b, mode="valid")
-
-
-def _additive_bound(
-    features: LatticeFeatures,
-    kernel: Kernel,
-    statistics: AdditiveStatistics,
-    moments: Moments,
-    noise_variance: float,
-    chol: NDArray[np.float64],
-) -> Bound:
-    by_trace = upper_bound(moments, noise_variance, None, chol)
-    kernels = features.kernels(kernel)
-    alpha = noise_variance + sum(_norm_beyond(statistics, j, own) for j, own in enumerate(kernels))
-    factor = factorise(moments.gram, alpha)
-    whitened = whiten(factor, moments.projection)
-    explained = np.sum(whitened**2) / alpha
-    amplitudes = np.sqrt(features.squared_amplitudes(features.masses(kernel)))
-    z = amplitudes[:, None] * unwhiten(factor, whitened) / alpha
-    indices = [part.indices for part in features.parts]
-    residuals = statistics.residual_sums(indices, z)
-    unseen = 0.0
-    for own, component, chosen, sums in zip(
-        kernels, statistics.components, indices, residuals, strict=True
-    ):
-        masses = lattice_masses(own, component.lattice, component.indices)[1:]
-        masses[_among(component.indices[1:], chosen[1:])] = 0.0
-        cosines, sines = np.split(sums, 2)
-        unseen += 2 * float(masses @ np.sum(cosines**2 + sines**2, axis=1)) / alpha**2
-    by_residual = by_trace._replace(
-        data_fit=float(-((np.sum(moments.yy) - explained) / alpha - unseen) / 2)
-    )
-    return min(by_trace, by_residual, key=lambda bound: bound.total)
-
-
-def _norm_beyond(statistics: AdditiveStatistics, j: int, kernel: Kernel) -> float:
-    """Return a bound on λ_max of a component's modes that are not kept."""
-    part, component = statistics.parts[j], statistics.components[j]
-    box = SeriesBox(part.lattice.extent)
-    indices = part.lattice.half_indices()
-    masses = lattice_masses(kernel, part.lattice, indices)
-    beyond = prior_variance(kernel) - float(masses[0] + 2 * masses[1:].sum())
-    others = ~np.isin(np.abs(box.linear(indices)), np.abs(box.linear(component.indices)))
-    others &= masses > 0
-    inside = residual_norm(box, indices[others], masses[others], part)
-    # Gershgorin's bound may exceed the trace, which is one too.
-    inside = min(inside, 2 * part.count * float(masses[others].sum()))
-    return inside + part.count * max(beyond, 0.0)
-
-
-def _among(indices: NDArray[np.int64], chosen: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return which of the indices are among the chosen."""
-    wanted = set(map(tuple, chosen.tolist()))
-    return np.array([index in wanted for index in map(tuple, indices.tolist())], dtype=bool)

@@ -25,13 +25,12 @@ from orthogp.inference.bounds import (
     titsias_bound,
     upper_bound,
 )
-from orthogp.inference.certificates import MOST_STEPS, judge, points_over
+from orthogp.inference.certificates import MOST_STEPS, judge, judge_components, points_over
 from orthogp.inference.component_posterior import AdditivePosterior, target_shares
 from orthogp.inference.moments import Moments
 from orthogp.inference.objective import LatticeObjective
 from orthogp.inference.parameters import pack
 from orthogp.inference.posterior import ComponentSums, Posterior, Solution
-from orthogp.inference.residual import sharp_upper_bound
 from orthogp.inference.threads import BlasThreads, one_thread
 from orthogp.kernels import Kernel
 from orthogp.learning.layout import Layout, Limits
@@ -47,7 +46,7 @@ from orthogp.learning.optimise import (
 )
 from orthogp.learning.problem import Fit, FitSettings, Start
 from orthogp.learning.status import Ending, describe
-from orthogp.statistics import Statistics
+from orthogp.statistics import AdditiveStatistics, Statistics
 from orthogp.statistics.nufft import TOLERANCE
 
 #: The most features of the first stage of a joint model.
@@ -61,6 +60,9 @@ ROUNDING = 10 * TOLERANCE
 _SHARE_OF_WRAP = 0.1
 # How much larger ε of a Markov process is than its wrap error, about.
 _RATIO_TO_WRAP = 8.0
+# The number of variances, from the least to the prior's, and of points, at which errors of several
+# components are looked at.
+_NUM_VARIANCES = 64
 # The smallest difference, relative to k(0), that is asked for: rounding hides smaller ones.
 _LEAST_WRAP = 1e-14
 #: A change of features or period that gains fewer nats than this is the last.
@@ -425,16 +427,13 @@ class Fitter:
         """Yield objectives with a longer period, then with more and more features."""
         if self.settings.num_features is not None:
             return
-        m, layout, growth = objective.features.num_features, self.layout, 1.0
+        m, growth = objective.features.num_features, 1.0
         most = self.settings.max_features
-        if layout.joint:
-            layout = self._close_layout(best)
-            period = layout.thinned(best.kernel, 1.0)[0].lattice.period
-            growth = float(np.prod(period / objective.features.parts[0].lattice.period))
-        else:
-            wanted, available = self._certified_features(best)
-            # Beyond twice the wanted number it is not the features that keep the bounds apart.
-            most = min(most, available, 2 * wanted)
+        layout = self._close_layout(best)
+        for own, part in zip(
+            layout.thinned(best.kernel, 1.0), objective.features.parts, strict=True
+        ):
+            growth = max(growth, float(np.prod(own.lattice.period / part.lattice.period)))
         target = int(np.ceil(m * growth)) if growth > 1 else 2 * m
         while True:
             objective = self._objective(best, min(target, most), 1.0, layout)
@@ -460,12 +459,11 @@ class Fitter:
     def _ending(
         self, objective: LatticeObjective, best: Start, certificate: Certificate, converged: bool
     ) -> Ending:
-        wanted, available = self._certified_features(best)
+        _, available = self._certified_features(best)
         settings = self.settings
         return Ending(
             certificate=certificate,
             num_features=objective.features.num_features,
-            wanted_features=wanted,
             available_features=available,
             as_asked=settings.num_features is not None,
             late=settings.late(),
@@ -484,14 +482,9 @@ class Fitter:
             solution = Solution.of(moments, noise)
             elbo = titsias_bound(moments, noise, solution.chol)
             tightened = one_pass_bound(moments, noise, solution.chol)
-            if self.layout.joint:
-                posterior, upper, certificate = self._judged(
-                    objective, best, solution, moments, tightened
-                )
-            else:
-                posterior, upper, certificate = self._by_gap(
-                    objective, best, solution, moments, elbo
-                )
+            posterior, upper, certificate = self._judged(
+                objective, best, solution, moments, tightened
+            )
         error = self.layout.wrap_error(best.kernel, objective.features)
         certificate = certificate._replace(tolerance=self.settings.tolerance, wrap_error=error)
         converged = self._final is None or self._final.maximum.converged
@@ -520,52 +513,51 @@ class Fitter:
         moments: Moments,
         lower: Bound,
     ) -> tuple[Posterior, Bound, Certificate]:
-        """Return the posterior of a joint model, and what bounds its errors."""
-        (features,), noise = objective.features.parts, best.noise_variance
-        verdict = judge(
-            features,
-            best.kernel,
-            objective.statistics.parts[0],
-            (solution.mean, solution.chol),
-            noise,
-            images=self.layout.images(best.kernel, objective.statistics.components),
-            tolerance=self.settings.tolerance,
-            # Whoever asks for a number of features wants the mean of just those.
-            max_steps=MOST_STEPS if self.settings.num_features is None else 0,
-        )
+        """Return the posterior, and what bounds its errors."""
+        noise, features = best.noise_variance, objective.features
+        images = self.layout.images(best.kernel, objective.statistics.components)
+        box = self.layout.box_around(self._centre(features))
+        if self.layout.joint:
+            verdict = judge(
+                features.parts[0],
+                best.kernel,
+                objective.statistics.parts[0],
+                (solution.mean, solution.chol),
+                noise,
+                images=images,
+                tolerance=self.settings.tolerance,
+                # Whoever asks for a number of features wants the mean of just those.
+                max_steps=MOST_STEPS if self.settings.num_features is None else 0,
+            )
+            solution = solution._replace(polished=verdict.polished, guarantee=verdict.guarantee)
+            posterior = Posterior(features.parts[0], best.kernel, noise, solution, box)
+            variances = posterior.predict(points_over(features.parts[0], box)).variance
+            typical = variances
+        else:
+            own = cast("AdditiveLattice", features)
+            sums = cast("AdditiveStatistics", objective.statistics)
+            verdict = judge_components(
+                own, best.kernel, sums, moments, solution.mean, noise, images
+            )
+            solution = solution._replace(guarantee=verdict.guarantee)
+            posterior = self._additive(own, objective, best, solution, moments)
+            least, most = posterior.least_variance(box), prior_variance(best.kernel)
+            variances = np.geomspace(min(least, most), most, _NUM_VARIANCES)
+            variances = variances + posterior.residual
+            some = np.random.default_rng(0).uniform(*box, (_NUM_VARIANCES, len(box.lower)))
+            typical = posterior.predict(some).variance
         guarantee = verdict.guarantee
         upper = upper_bound(moments, noise, guarantee.left_out, solution.chol)
         upper = upper._replace(data_fit=min(upper.data_fit, verdict.data_fit))
-        solution = solution._replace(polished=verdict.polished, guarantee=guarantee)
-        box = self.layout.box_around(features.lattice.centre)
-        posterior = Posterior(features, best.kernel, noise, solution, box)
-        variance = posterior.predict(points_over(features, box)).variance
-        means, variances = guarantee.relative_errors(variance, posterior.residual, noise)
+        means, errors = guarantee.relative_errors(variances, posterior.residual, noise)
+        _, usual = guarantee.relative_errors(typical, posterior.residual, noise)
         certificate = Certificate(
             lower.total - verdict.slack,
             upper.total + verdict.slack,
             float(means.max()),
-            float(variances.max()),
-            float(np.median(variances)),
+            float(errors.max()),
+            float(np.median(usual)),
         )
-        return posterior, upper, certificate
-
-    def _by_gap(
-        self,
-        objective: LatticeObjective,
-        best: Start,
-        solution: Solution,
-        moments: Moments,
-        lower: Bound,
-    ) -> tuple[Posterior, Bound, Certificate]:
-        """Return the posterior of an additive model, and what the gap of its bounds implies."""
-        noise, features = best.noise_variance, cast("AdditiveLattice", objective.features)
-        upper = sharp_upper_bound(
-            features, best.kernel, objective.statistics, moments, noise, solution.chol
-        )
-        size = float(np.sum(moments.yy)) / (2 * noise) + abs(lower.complexity)
-        certificate = Certificate.from_gap(lower.total, upper.total, ROUNDING * size)
-        posterior = self._additive(features, objective, best, solution, moments)
         return posterior, upper, certificate
 
     def _additive(
@@ -582,6 +574,10 @@ class Fitter:
         )
         box = self.layout.box_around(np.zeros(len(self.layout.width)))
         return AdditivePosterior(features, at.kernel, at.noise_variance, solution, box)
+
+    def _centre(self, features: LatticeFeatures) -> NDArray[np.float64]:
+        """Return the centre of the rows' box, as far as lattices know it."""
+        return features.parts[0].lattice.centre if self.layout.joint else 0 * self.layout.width
 
     def _period(self, features: LatticeFeatures) -> Any:
         periods = tuple(part.lattice.period for part in features.parts)

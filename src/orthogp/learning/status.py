@@ -17,8 +17,7 @@ class Ending(NamedTuple):
     converged: bool
     #: Parameters that ended at a limit.
     at_limit: tuple[str, ...]
-    #: The number of features that a certificate would take, and the number that the lattice has.
-    wanted_features: int = 0
+    #: The number of features that the lattice has.
     available_features: int = 0
     #: Whether the user set the number of features.
     as_asked: bool = False

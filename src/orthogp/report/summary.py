@@ -250,10 +250,13 @@ def guarantee(model: GPRegressor) -> str:
     certificate = model.certificate_
     if certificate.replaces_prior:
         return "none: the features replace the kernel's prior, and the bounds hold for theirs"
-    if isinstance(model.posterior_, NeighbourPosterior):
-        return "none: an estimate is in the status"
-    if model.features_ is None:
+    if certificate.kind == "exact":
         return "not needed: the posterior is exact"
+    if certificate.kind == "estimate":
+        return (
+            f"none, but an estimate: means within about {certificate.mean_error:.2g} posterior sd, "
+            f"sds within about {100 * certificate.sd_error:.2g} % of the exact Gaussian process"
+        )
     # Without a guarantee the effect of the period is not part of the bounds.
     bounded = getattr(model.posterior_, "guarantee", None) is not None
     prior = "" if bounded or not certificate.wrap_error else " of the periodic prior"

@@ -25,8 +25,9 @@ from orthogp.fields.posterior import IterativePosterior
 from orthogp.fields.system import DataDensity
 from orthogp.fields.variance import VarianceField
 from orthogp.inference import Domain
-from orthogp.inference.certificates import Guarantee, PolishedMean, modes_within
+from orthogp.inference.certificates import Guarantee, PolishedMean
 from orthogp.inference.component_posterior import AdditivePosterior, lattice_posterior
+from orthogp.inference.known_modes import modes_within
 from orthogp.inference.moments import moments_from_statistics
 from orthogp.inference.posterior import ComponentSums, Posterior, Shares, Solution
 from orthogp.inference.predictive import FamilyPosterior
