@@ -427,13 +427,16 @@ class Fitter:
         """Yield objectives with a longer period, then with more and more features."""
         if self.settings.num_features is not None:
             return
-        m, growth = objective.features.num_features, 1.0
-        most = self.settings.max_features
+        m, growth, most = objective.features.num_features, 1.0, self.settings.max_features
         layout = self._close_layout(best)
         for own, part in zip(
             layout.thinned(best.kernel, 1.0), objective.features.parts, strict=True
         ):
             growth = max(growth, float(np.prod(own.lattice.period / part.lattice.period)))
+        if not layout.joint:
+            wanted, available = self._certified_features(best)
+            # Beyond twice the wanted number it is not the features that keep the bounds apart.
+            most = min(most, available, 2 * wanted)
         target = int(np.ceil(m * growth)) if growth > 1 else 2 * m
         while True:
             objective = self._objective(best, min(target, most), 1.0, layout)

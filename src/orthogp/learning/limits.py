@@ -46,6 +46,10 @@ _BLOCK = 128
 _STRIDE = 4
 # Fine enough that the headroom asked of a period always shows in the limits it gives.
 _STRETCHES = 2.0 ** (np.arange(-6 * 12, 8 * 12 + 1) / 12)
+# Periods in extents of the data.
+_RATIOS = 2.0 ** (np.arange(3, 8 * 16 + 1) / 16)
+# Of these one in so many is tried first: they fill one compiled call.
+_STRIDE_OF_RATIOS = 8
 
 
 def wrap_error(kernel: Kernel, period: NDArray[np.float64], width: NDArray[np.float64]) -> float:
@@ -112,14 +116,17 @@ def required_period(
     kernel: Kernel, width: NDArray[np.float64], tolerance: float, headroom: float = 1.0
 ) -> NDArray[np.float64]:
     """Return a period, of up to 256 extents, at which ε ≤ tolerance along each axis, (d,)."""
-    ratios = 2.0 ** (np.arange(3, 8 * 16 + 1) / 16)
     period = np.empty(len(width))
     for d in range(len(width)):
-        widths = np.full(len(ratios), width[d])
-        periods = ratios * widths
-        errors = _axis_errors(kernel, d, len(width), periods / headroom, widths / headroom)
-        good = np.flatnonzero(errors <= tolerance)
-        period[d] = width[d] * ratios[good[0] if len(good) else -1]
+
+        def good(ratios: NDArray[np.float64], d: int = d) -> NDArray[np.bool_]:
+            widths = np.full(len(ratios), width[d])
+            periods = ratios * widths
+            errors = _axis_errors(kernel, d, len(width), periods / headroom, widths / headroom)
+            return errors <= tolerance
+
+        first = _first(good, _RATIOS, _STRIDE_OF_RATIOS)
+        period[d] = width[d] * _RATIOS[-1 if first is None else first]
     return period
 
 
@@ -153,7 +160,7 @@ def lengthscale_limits(
             errors = _axis_errors(primitive, d, len(columns), periods, widths)
             return share * errors > tolerance
 
-        first = _first(bad)
+        first = _first(bad, _STRETCHES, _STRIDE)
         stretches[d] = _STRETCHES[-1 if first is None else max(first - 1, 0)]
     current = np.asarray(primitive.parameters()["lengthscale"])
     if current.ndim == 0 or isinstance(primitive, Rotated):
@@ -161,16 +168,20 @@ def lengthscale_limits(
     return np.minimum(current * stretches, period)
 
 
-def _first(holds: Callable[[NDArray[np.float64]], NDArray[np.bool_]]) -> int | None:
-    """Return the place of the first stretch that something holds for.
+def _first(
+    holds: Callable[[NDArray[np.float64]], NDArray[np.bool_]],
+    values: NDArray[np.float64],
+    stride: int,
+) -> int | None:
+    """Return the place of the first of some values that something holds for.
 
-    Every `_STRIDE`-th is tried, then those before the first of them. What holds for less than a
+    Every `stride`-th is tried, then those before the first of them. What holds for less than a
     stride is passed over: an error that peaks there, little above the tolerance.
     """
-    coarse = np.flatnonzero(holds(_STRETCHES[::_STRIDE]))
-    end = _STRIDE * int(coarse[0]) if len(coarse) else len(_STRETCHES)
-    begin = max(0, _STRIDE * ((end - 1) // _STRIDE) + 1)
-    fine = np.flatnonzero(holds(_STRETCHES[begin:end])) if begin < end else coarse[:0]
+    coarse = np.flatnonzero(holds(values[::stride]))
+    end = stride * int(coarse[0]) if len(coarse) else len(values)
+    begin = max(0, stride * ((end - 1) // stride) + 1)
+    fine = np.flatnonzero(holds(values[begin:end])) if begin < end else coarse[:0]
     if len(fine):
         return begin + int(fine[0])
     return end if len(coarse) else None

@@ -189,13 +189,7 @@ class KeptLattice(KeptPosterior):
 
     def _polish(self, solution: Solution, setting: Setting) -> Solution:
         """Return q(u) with the polished mean and what bounds the errors, if the file holds them."""
-        if self.guarantee is not None:
-            for name in ("residual", "beyond", "misfit"):
-                demand_shape(getattr(self.guarantee, name), (setting.num_targets,), name)
-            demand(
-                np.concatenate(list(map(np.ravel, self.guarantee))) >= 0, "must be ≥ 0", "bounds"
-            )
-        solution = solution._replace(guarantee=self.guarantee)
+        solution = solution._replace(guarantee=_checked(self.guarantee, setting))
         if self.polished is None:
             return solution
         lattice, reach = self.features.lattice, np.array(self.reach, dtype=np.int64)
@@ -205,6 +199,18 @@ class KeptLattice(KeptPosterior):
         demand_shape(self.polished, (modes.num_features, setting.num_targets), "polished")
         demand(np.isfinite(self.polished), "must be finite", "polished")
         return solution._replace(polished=PolishedMean(modes, self.polished))
+
+
+def _checked(guarantee: Guarantee | None, setting: Setting) -> Guarantee | None:
+    """Return what bounds the errors, having seen that it can."""
+    if guarantee is not None:
+        for name in ("residual", "beyond", "misfit"):
+            demand_shape(getattr(guarantee, name), (setting.num_targets,), name)
+        shift = len(guarantee.shift) in (1, setting.num_targets)
+        demand(shift, f"must be of {setting.num_targets} targets", "shift")
+        demand(np.concatenate(list(map(np.ravel, guarantee))) >= 0, "must be ≥ 0", "bounds")
+        demand(guarantee.ratio < 1, "must be below 1", "ratio")
+    return guarantee
 
 
 @dataclass(frozen=True)
@@ -223,6 +229,7 @@ class KeptAdditive(KeptPosterior):
     factor: Floats | None = None
     shares: Annotated[Floats, "c p"] | None = None
     averages: tuple[Complexes, ...] = ()
+    guarantee: Guarantee | None = None
 
     @staticmethod
     def _given(posterior: AdditivePosterior, sketch: Sketch | None) -> dict[str, Any]:
@@ -237,6 +244,11 @@ class KeptAdditive(KeptPosterior):
         return {"mean": None, "factor": None, "shares": None, "averages": ()}
 
     def _posterior(self, setting: Setting) -> Posterior:
+        posterior = self._from_sums(setting)
+        posterior.guarantee = _checked(self.guarantee, setting)
+        return posterior
+
+    def _from_sums(self, setting: Setting) -> Posterior:
         if self.factor is not None:
             return self._from_factor(self.factor, setting)
         features, sums = self.features, setting.sums()
