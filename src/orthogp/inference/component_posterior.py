@@ -269,7 +269,7 @@ class AdditivePosterior(Posterior):
             X = np.zeros((len(points), len(box.lower)))
             X[:, own] = points
             precision = self.chol[at, : at.stop] @ self.chol[at, : at.stop].T
-            factor = np.linalg.cholesky(precision)
+            factor = np.asarray(np.linalg.cholesky(precision), dtype=np.float64)
             found = np.inf
             for rows in chunks(len(X), _CHUNK_ROWS):
                 Phi = self.features.component_design(j, X[rows]) * self._amplitudes[at]
