@@ -359,7 +359,9 @@ class GPRegressor(RegressorMixin, GPEstimator):
         self.period_, self.num_features_ = fit.period, fit.num_features
         unit = variance_unit(units.scale)
         self.columns_ = columns
-        self.noise_in_kernel_ = has_white(self.kernel)
+        # A model from a file has another kernel in place of scikit-learn's.
+        known = previous is not None and self.noise_in_kernel_
+        self.noise_in_kernel_ = known or has_white(self.kernel)
         self.kernel_ = outcome.model.as_given(fit.kernel.scaled(unit))
         self.noise_variance_ = fit.noise_variance * unit
         jacobian = fit.rows * float(np.sum(np.log(units.scale)))

@@ -1,13 +1,16 @@
 """StochasticGPRegressor: what a user of the paper's inference meets."""
 
+import json
 import tracemalloc
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 from orthogp import FitWarning, GPRegressor, InputError, StochasticGPRegressor
+from orthogp.cli import main
 from orthogp.kernels import RBF, Matern32
 
 
@@ -112,3 +115,18 @@ def test_training_that_fails_at_once_leaves_the_start_and_says_so() -> None:
     assert np.isnan(model.elbo_)
     assert np.all(np.isfinite(model.predict(X)))
     assert float(model.kernel_.lengthscale) == pytest.approx(0.3)
+
+
+def test_a_summary_says_what_was_learned_and_commands_print_it(tmp_path: Path) -> None:
+    X = np.linspace(0, 10, 80)[:, None]
+    model = StochasticGPRegressor(RBF(1.0, 1.0), num_features=9, max_steps=2, noise_variance=0.1)
+    model.fit(X, np.sin(X[:, 0]))
+    lines = model.summary().splitlines()
+    assert lines[0] == "StochasticGPRegressor: 9 features, 1 input column"
+    assert [line.split()[0] for line in lines[1:]] == ["kernel", "noise", "log", "status"]
+    assert f"{np.sqrt(model.noise_variance_):.4g}" in lines[2]
+    model.save(tmp_path / "m.orthogp")
+    shown = CliRunner().invoke(main, ["report", str(tmp_path / "m.orthogp")])
+    assert (shown.exit_code, shown.stdout) == (0, model.summary() + "\n")
+    found = CliRunner().invoke(main, ["report", str(tmp_path / "m.orthogp"), "--json"])
+    assert json.loads(found.stdout)["noise_variance"] == pytest.approx(model.noise_variance_)

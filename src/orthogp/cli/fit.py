@@ -46,6 +46,7 @@ from orthogp.cli.options import (
 if TYPE_CHECKING:
     from orthogp import GPRegressor
     from orthogp.files.cluster import Cluster
+    from orthogp.files.source import RowSource
     from orthogp.learning.sketches import Sketch
 
 _FIT_EXAMPLES = """\b
@@ -54,6 +55,7 @@ Examples:
   orthogp fit 'rides/*.parquet' --target delay --inputs time,distance --out model.orthogp
   orthogp fit 'rides/*.parquet' --target delay --scheduler tcp://node1:8786 --out model.orthogp
   orthogp fit stats.orthogp --kernel rbf --out model.orthogp
+  orthogp fit flowers.csv --target species --inputs length,width --classify --out model.orthogp
   cat data.csv | orthogp fit - --target y --out model.orthogp --json
 """
 _SKETCH_EXAMPLES = """\b
@@ -84,6 +86,7 @@ class ModelOptions(NamedTuple):
     solver: str
     max_seconds: float | None
     max_memory: float | None
+    classify: bool
 
     def regressor(self) -> GPRegressor:
         """Return the model, not yet fitted."""
@@ -126,6 +129,11 @@ class RowOptions(NamedTuple):
     help="The number of features.  [default: as many as the certificate needs]",
 )
 @mean_option
+@click.option(
+    "--classify",
+    is_flag=True,
+    help="The target is a label, in numbers or words: learn the probability of each.",
+)
 @click.option(
     "--solver",
     type=click.Choice(["auto", "exact", "dense", "iterative", "neighbours"]),
@@ -174,7 +182,7 @@ def fit(
     """Fit a Gaussian process to files, or to statistics made by sketch.
 
     Prints the model, its bounds and what they guarantee. Date-times become numbers in a unit that
-    is printed; columns of categories are refused.
+    is printed; inputs that are categories are refused. With --classify the target is a label.
     """
     out = output.out
     summing.check(given.data)
@@ -198,11 +206,16 @@ def fit(
         else:
             if given.target is None:
                 raise click.UsageError("Missing option '--target': the column to predict.")
-            fitted = _from_rows(model, console, given, rows, summing, output.checkpoint)
+            if model.classify:
+                from orthogp.cli.labels import fit_labels
+
+                fitted = fit_labels(model, console, given, rows, summing)
+            else:
+                fitted = _from_rows(model, console, given, rows, summing, output.checkpoint)
         write_out(out, fitted.save)
         output.remove_checkpoint()
         saved = "" if out == STANDARD else f"\nModel: {out}"
-        console.result(_heading(fitted) + fitted.summary() + saved, _values(fitted, out))
+        console.result(_heading(fitted) + fitted.summary() + saved, model_values(fitted, out))
 
 
 def _sketch_file(data: Sequence[str]) -> str | None:
@@ -261,11 +274,7 @@ def _from_rows(
 
         model = options.regressor()
         if rows.domain is not None:
-            if any(isinstance(low, date) for low, _ in rows.domain):
-                # The unit is needed now, not only when the rows are read.
-                source = source.scaled()
-            box = domain_in_numbers(rows.domain, source.reading)
-            model.set_params(domain=(tuple(box.lower.tolist()), tuple(box.upper.tolist())))
+            source = covering(model, source, rows.domain)
         with _joined_cluster(summing.scheduler, console) as cluster:
             # If nobody asks for the rows of a cluster, none travels.
             sample_rows = 0 if cluster is not None and not rows.diagnostics else SAMPLE_ROWS
@@ -292,6 +301,16 @@ def _from_rows(
     return model
 
 
+def covering(model: Any, source: RowSource, domain: Sequence[Interval]) -> RowSource:
+    """Let a model cover a domain; return the source with the units that the domain is in."""
+    if any(isinstance(low, date) for low, _ in domain):
+        # The unit is needed now, not only when the rows are read.
+        source = source.scaled()
+    box = domain_in_numbers(domain, source.reading)
+    model.set_params(domain=(tuple(box.lower.tolist()), tuple(box.upper.tolist())))
+    return source
+
+
 def _heading(model: Any) -> str:
     about = model.about_
     if "targets" not in about:
@@ -299,26 +318,34 @@ def _heading(model: Any) -> str:
     return f"{about['source']}: {', '.join(about['inputs'])} → {', '.join(about['targets'])}\n"
 
 
-def _values(model: Any, out: str) -> dict[str, Any]:
-    certificate = model.certificate_
-    return {
+def model_values(model: Any, out: str) -> dict[str, Any]:
+    """Return what is known of a model, for programs."""
+    about = getattr(model, "about_", {})
+    shared = {
         "model": out,
-        **{name: value for name, value in model.about_.items() if name != "rows"},
+        "kind": type(model).__name__,
+        **{name: value for name, value in about.items() if name != "rows"},
+        "elbo": model.elbo_,
+        "status": model.status_,
+    }
+    if hasattr(model, "classes_"):
+        kernels = model.kernel_ if isinstance(model.kernel_, tuple) else (model.kernel_,)
+        return shared | {
+            "rows": model.num_rows_,
+            "classes": list(model.classes_),
+            "kernels": [_kernel_values(kernel) for kernel in kernels],
+            "seconds": dict(model.timings_),
+        }
+    shared |= {"kernel": _kernel_values(model.kernel_), "noise_variance": model.noise_variance_}
+    if not hasattr(model, "certificate_"):
+        return shared
+    certificate = model.certificate_
+    return shared | {
         "rows": int(model.statistics_.rows),
-        "kernel": [
-            {
-                "name": type(primitive).__name__,
-                "columns": None if dims is None else list(dims),
-                **primitive.parameters(),
-            }
-            for primitive, dims in model.kernel_.primitives()
-        ],
-        "noise_variance": model.noise_variance_,
         "effects": _effects(model),
         "engine": model.engine_,
         "trials": [trial._asdict() for trial in model.trials_],
         "num_features": model.num_features_,
-        "elbo": model.elbo_,
         "upper_bound": model.upper_bound_,
         "certified": bool(certificate.holds),
         "certificate": certificate.kind,
@@ -326,9 +353,19 @@ def _values(model: Any, out: str) -> dict[str, Any]:
         "mean_error": certificate.mean_error,
         "variance_error": certificate.variance_error,
         "sd_error": certificate.sd_error,
-        "status": model.status_,
         "seconds": dict(model.timings_),
     }
+
+
+def _kernel_values(kernel: Any) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": type(primitive).__name__,
+            "columns": None if dims is None else list(dims),
+            **primitive.parameters(),
+        }
+        for primitive, dims in kernel.primitives()
+    ]
 
 
 def _effects(model: Any) -> list[dict[str, Any]]:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import click
 
 from orthogp.cli.console import REPORT, STANDARD, Console, check_output, debug_option, write_out
+from orthogp.cli.fit import model_values
 from orthogp.cli.options import (
     NAMES,
     NUMBERS,
@@ -27,6 +28,8 @@ from orthogp.cli.options import (
 from orthogp.cli.predict import load_fitted
 from orthogp.paper import EXPERIMENTS
 
+# How names of pages end.
+_PAGES = (".html", ".htm")
 _EXAMPLES = """\b
 Examples:
   orthogp report model.orthogp --out report.html
@@ -43,13 +46,20 @@ Examples:
 @gather(output=Output)
 def report(model: str, static: bool, output: Output) -> None:
     """Show a model: a page with plots and sliders, or a summary in words."""
+    from orthogp.errors import InputError
+
     out: str | None = output.out
     if out is not None:
+        if out != STANDARD and Path(out).suffix.lower() not in _PAGES:
+            raise InputError(
+                f"A report is a page of HTML whose name ends in .html, got {out}: print the page "
+                "from a browser to have a PDF."
+            )
         check_output(out, (model,), force=output.force, like=REPORT)
     with output.console() as console:
         fitted = load_fitted(model)
         if out is None:
-            console.result(fitted.summary(), {"model": model, "summary": fitted.summary()})
+            console.result(fitted.summary(), model_values(fitted, model))
             return
         from orthogp.report import write_report
 

@@ -270,7 +270,9 @@ def open_source(
     labels = [label for _, label in files]
     first = _open_file(*files[0])
     covariates = tuple(covariates or ())
-    inputs = choose_inputs(first.label, first.names, targets, inputs, weights, covariates)
+    # What is handed on is no input unless it is named as one.
+    others = targets if inputs is not None else (*targets, *keep)
+    inputs = choose_inputs(first.label, first.names, others, inputs, weights, covariates)
     names = [*inputs, *covariates, *targets, *([] if weights is None else [weights])]
     pieces: list[Piece] = []
     num_rows, exact = 0.0, True

@@ -171,8 +171,8 @@ def column_kind(header: TextHeader, label: str, name: str) -> Literal["number", 
         return "time"
     where = f"line {2 + cells.index(known[0])} of {label}"
     remedy = (
-        "write categories as whole numbers (for a Categorical kernel, or as the classes of a "
-        "GPClassifier, both in Python)"
+        "write categories as whole numbers (for a Categorical kernel in Python), predict labels by "
+        "--classify"
     )
     raise _refusal(name, known[0], where, "finite numbers", remedy)
 

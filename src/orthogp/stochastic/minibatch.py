@@ -52,7 +52,7 @@ class StochasticGPRegressor(Storable, RegressorMixin, BaseEstimator):
     `GPRegressor` solves the same problem from one pass over the rows, without noise, and is the
     better choice where it serves. The paper's method needs a memory that does not depend on the
     number of rows, and extends to other likelihoods. The estimator has no figures, no checks and no
-    report page: `status_` and `history_` say how training went. Predictions far from the rows are
+    report page: `summary()` and `history_` say how training went. Predictions far from the rows are
     those of the prior.
 
     Parameters
@@ -184,6 +184,20 @@ class StochasticGPRegressor(Storable, RegressorMixin, BaseEstimator):
         self.history_, self.status_ = fit.history, fit.status
         self.elbo_, self.elbo_error_ = fit.elbo.total - jacobian, fit.last.standard_error
         return self
+
+    def summary(self) -> str:
+        """Return the model and how training ended, in a few lines."""
+        check_is_fitted(self, "posterior_")
+        return "\n".join(
+            [
+                f"StochasticGPRegressor: {self.features_.num_features} features, "
+                f"{self.n_features_in_} input column{'s' if self.n_features_in_ > 1 else ''}",
+                f"  kernel    {self.kernel_}",
+                f"  noise sd  {np.sqrt(self.noise_variance_):.4g}",
+                f"  log p(y)  ≥ {self.elbo_:.6g} ± {self.elbo_error_:.2g}, estimated",
+                f"  status    {self.status_}",
+            ]
+        )
 
     def _training(self, num_rows: int, jacobian: float) -> TrainingSettings:
         """Return how to train, and to show progress in the units of y."""
