@@ -6,7 +6,7 @@ import time
 import warnings
 from collections.abc import Mapping, Sequence
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -32,7 +32,7 @@ from orthogp.files.source import open_source
 from orthogp.forgetting import check_forgotten
 from orthogp.hyperparameters import DRAWS, Hyperparameters, hyperparameters_of, predictive
 from orthogp.inference import Domain, Functions, Gaussian
-from orthogp.inference.bounds import TOLERANCE
+from orthogp.inference.bounds import TOLERANCE, PredictionBounds
 from orthogp.inference.predictive import PredictivePosterior
 from orthogp.kernels import Kernel, Noise
 from orthogp.kernels.sphere import Embedding
@@ -49,15 +49,6 @@ if TYPE_CHECKING:
     import xarray
 
     from orthogp.maps.blocks import BlockMeans
-
-
-class PredictionBounds(NamedTuple):
-    """Where means and standard deviations of the exact process lie, each of the shape of y."""
-
-    mean_lower: NDArray[np.float64]
-    mean_upper: NDArray[np.float64]
-    std_lower: NDArray[np.float64]
-    std_upper: NDArray[np.float64]
 
 
 class GPRegressor(RegressorMixin, GPEstimator):
@@ -539,15 +530,8 @@ class GPRegressor(RegressorMixin, GPEstimator):
     ) -> NDArray[np.float64]:
         """Return posterior draws at the rows of X, (n, n_samples) or (n, p, n_samples).
 
-        Parameters
-        ----------
-        random_state : int, optional
-            The seed; the estimator's unless given.
-        covariates : (n, q), optional
-            As in `predict`: their effects are drawn with f.
-        include_noise : bool, optional
-            Draws of new observations y = f + ε instead of the function f; the default is that of
-            `predict`.
+        Of the function f, or with `include_noise` of new observations y = f + ε; its default and
+        `covariates`, whose effects are drawn with f, are as in `predict`.
         """
         check_is_fitted(self, "posterior_")
         X = self._points(X, covariates)

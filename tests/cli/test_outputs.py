@@ -144,7 +144,7 @@ def test_the_checkpoint_beside_the_output_is_an_output_too(folder: Path) -> None
             "s.orthogp",
         ),
         (("merge", "copy.orthogp"), ["keep.csv", "keep.html", "m.orthogp"], "s.orthogp"),
-        (("report", "m.orthogp"), ["keep.csv", "keep.html", "s.orthogp"], "r.html"),
+        (("report", "m.orthogp"), ["keep.html", "keep.csv", "s.orthogp"], "r.html"),
         (("predict", "m.orthogp", "d.csv"), ["keep.csv"], None),
     ],
 )

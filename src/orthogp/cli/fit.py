@@ -6,7 +6,6 @@ import filecmp
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from datetime import date
 from glob import has_magic
 from itertools import combinations
 from pathlib import Path
@@ -31,6 +30,7 @@ from orthogp.cli.options import (
     NamesOption,
     Output,
     Summing,
+    covering,
     data_options,
     domain_in_numbers,
     family_names,
@@ -46,7 +46,6 @@ from orthogp.cli.options import (
 if TYPE_CHECKING:
     from orthogp import GPRegressor
     from orthogp.files.cluster import Cluster
-    from orthogp.files.source import RowSource
     from orthogp.learning.sketches import Sketch
 
 _FIT_EXAMPLES = """\b
@@ -299,16 +298,6 @@ def _from_rows(
         else:
             model.diagnostics_ = checked  # type: ignore[attr-defined]
     return model
-
-
-def covering(model: Any, source: RowSource, domain: Sequence[Interval]) -> RowSource:
-    """Let a model cover a domain; return the source with the units that the domain is in."""
-    if any(isinstance(low, date) for low, _ in domain):
-        # The unit is needed now, not only when the rows are read.
-        source = source.scaled()
-    box = domain_in_numbers(domain, source.reading)
-    model.set_params(domain=(tuple(box.lower.tolist()), tuple(box.upper.tolist())))
-    return source
 
 
 def _heading(model: Any) -> str:

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from orthogp.cli.options import covering, mean_of
+
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
@@ -22,7 +24,6 @@ def fit_labels(
     options: ModelOptions, console: Console, given: Given, rows: RowOptions, summing: Summing
 ) -> GPClassifier:
     """Return a classifier fitted to the rows of files, which are read at once."""
-    from orthogp.cli.fit import covering
     from orthogp.errors import OrthogpError
     from orthogp.files.source import as_tables, open_source
 
@@ -39,7 +40,6 @@ def fit_labels(
         )
         # Only now, since it takes seconds: what is wrong with the data is said before.
         from orthogp import GPClassifier
-        from orthogp.cli.options import mean_of
         from orthogp.files.fitting import about_rows
 
         model = GPClassifier(

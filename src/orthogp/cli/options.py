@@ -358,6 +358,16 @@ def domain_in_numbers(domain: Sequence[Interval], reading: Reading) -> Domain:
     return Domain(lower, upper)
 
 
+def covering(model: Any, source: RowSource, domain: Sequence[Interval]) -> RowSource:
+    """Let a model cover a domain; return the source with the units that the domain is in."""
+    if any(isinstance(low, date) for low, _ in domain):
+        # The unit is needed now, not only when the rows are read.
+        source = source.scaled()
+    box = domain_in_numbers(domain, source.reading)
+    model.set_params(domain=(tuple(box.lower.tolist()), tuple(box.upper.tolist())))
+    return source
+
+
 def scaled_for(source: RowSource, domain: Sequence[Interval]) -> RowSource:
     """Return a source whose date-times have units that a domain in dates decides.
 

@@ -50,12 +50,12 @@ def report(model: str, static: bool, output: Output) -> None:
 
     out: str | None = output.out
     if out is not None:
+        check_output(out, (model,), force=output.force, like=REPORT)
         if out != STANDARD and Path(out).suffix.lower() not in _PAGES:
             raise InputError(
                 f"A report is a page of HTML whose name ends in .html, got {out}: print the page "
                 "from a browser to have a PDF."
             )
-        check_output(out, (model,), force=output.force, like=REPORT)
     with output.console() as console:
         fitted = load_fitted(model)
         if out is None:

@@ -241,3 +241,12 @@ def _complexity(moments: Moments, noise_variance: float, chol: NDArray[np.float6
 
 def _penalised(bound: Bound, moments: Moments, penalty: float) -> Bound:
     return bound._replace(trace=float(-len(moments.yy) * penalty))
+
+
+class PredictionBounds(NamedTuple):
+    """Where means and standard deviations of the exact process lie, each of the shape of y."""
+
+    mean_lower: NDArray[np.float64]
+    mean_upper: NDArray[np.float64]
+    std_lower: NDArray[np.float64]
+    std_upper: NDArray[np.float64]
