@@ -56,7 +56,10 @@ def case(name: str) -> Case:
         "weighted": {"kernel": Matern52(50.0, 2.0), "mean": "linear", "weights": "precisions"},
         "map": {"kernel": Matern32(50.0, [2.0, 3.0]), "mean": "linear"},
         "exact map": {"kernel": RBF(50.0, 2.0), "mean": None},
+        "exact waves": {"kernel": RBF(50.0, 0.1)},
     }[name]
+    if name == "exact waves":
+        y = 300 + np.sin(20 * X[:, 0])
     solver = "exact" if "exact" in name else "dense"
     model = GPRegressor(learn=False, noise_variance=2.0, solver=solver, **settings)
     model.fit(X, y, sample_weight=weights)
@@ -290,6 +293,20 @@ def test_controls_are_labelled_nothing_complains_and_paper_has_no_sliders(
     browser.resize(1200, 1000)
     # No element has come from a name.
     assert browser.run('return document.querySelectorAll("b").length') == 0
+
+
+@needs_browser
+@pytest.mark.slow
+def test_the_end_of_a_curve_that_turns_often_can_be_magnified(browser: Browser, shown: Any) -> None:
+    own = shown("exact waves")
+    low, high = page_data(own.page)["stretch"]
+    assert own.X.max() - 1.3 < low < own.X.max() - 1.1
+    assert high == pytest.approx(own.X.max())
+    ticks = "[...document.querySelectorAll('#explore-drawing text[text-anchor=middle]')]"
+    numbers = f"return {ticks}.map((own) => parseFloat(own.textContent)).filter(Number.isFinite)"
+    assert min(browser.run(numbers)) < 3
+    browser.press("#explore-stretch", "the end")
+    assert low <= min(browser.run(numbers)) < max(browser.run(numbers)) <= high
 
 
 @needs_browser

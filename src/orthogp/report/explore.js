@@ -23,17 +23,17 @@
   const POINTS = 801;
   // Cells along each side of a map.
   const CELLS = 96;
+  // The share of a curve's range that is left free above and below it.
+  const MARGIN = 0.05;
   // Half the width of a 95 % band, in standard deviations.
   const BAND = 1.96;
 
   const sliders = [...panel.querySelectorAll("input[type=range]")];
   const kernel = find("kernel");
   const leftOut = find("left-out");
+  const stretch = find("stretch");
   const evenly = (low, high, count) =>
     Array.from({ length: count }, (_, i) => low + ((high - low) * i) / (count - 1));
-  const axes = dims > 1
-    ? [evenly(data.lower[0], data.upper[0], CELLS), evenly(data.lower[1], data.upper[1], CELLS)]
-    : [evenly(data.lower[0], data.upper[0], POINTS), [0]];
 
   // ---------------------------------------------------------------- settings
 
@@ -208,14 +208,28 @@
     return own;
   }
 
+  /** The whole curve, or its end in a frame of its own. */
+  function view(reference) {
+    if (!stretch || stretch.selectedIndex === 0) {
+      return { first: data.lower[0], last: data.upper[0], range: data.range };
+    }
+    const [first, last] = data.stretch;
+    const { mean, variance } = predict(reference, [evenly(first, last, POINTS), [0]]);
+    const reach = variance.map((own) => BAND * Math.sqrt(own + reference.settings.noise * data.scale ** 2));
+    const low = Math.min(...mean.map((own, i) => own - reach[i]));
+    const high = Math.max(...mean.map((own, i) => own + reach[i]));
+    return { first, last, range: [low - MARGIN * (high - low), high + MARGIN * (high - low)] };
+  }
+
   /** The mean with its bands over one input, the learned mean dashed. */
   function drawCurve(posterior, reference) {
     const svg = find("drawing"), whole = find("curve");
     const width = Math.max(whole.clientWidth || 860, 280), height = width < 560 ? 300 : 360;
     const left = 62, right = 10, top = 8, bottom = 46;
     whole.setAttribute("viewBox", `0 0 ${width} ${height}`);
-    const [low, high] = data.range;
-    const across = (x) => left + ((width - left - right) * (x - data.lower[0])) / (data.upper[0] - data.lower[0]);
+    const { first, last, range: [low, high] } = view(reference);
+    const axes = [evenly(first, last, POINTS), [0]];
+    const across = (x) => left + ((width - left - right) * (x - first)) / (last - first);
     const up = (y) => {
       const at = top + ((height - top - bottom) * (high - y)) / (high - low);
       // Far outside of the frame, where browsers draw no more.
@@ -228,7 +242,7 @@
       node("path", { d: `M${left} ${up(value)}H${width - right}`, class: "grid" }, svg);
       node("text", { x: left - 7, y: up(value) + 4, "text-anchor": "end" }, svg, text);
     }
-    for (const [value, text] of ticks(data.lower[0], data.upper[0], width < 560 ? 4 : 8)) {
+    for (const [value, text] of ticks(first, last, width < 560 ? 4 : 8)) {
       node("path", { d: `M${across(value)} ${top}V${height - bottom}`, class: "grid" }, svg);
       node("text", { x: across(value), y: height - bottom + 18, "text-anchor": "middle" }, svg, text);
     }
@@ -263,6 +277,7 @@
 
   /** Maps of mean and standard deviation over two inputs. */
   function drawMaps(posterior) {
+    const axes = [0, 1].map((d) => evenly(data.lower[d], data.upper[d], CELLS));
     const { mean, variance } = predict(posterior, axes);
     const deviation = variance.map(Math.sqrt);
     const most = deviation.reduce((a, b) => Math.max(a, b), 0);
@@ -358,8 +373,10 @@
     const most = current.features > MOVING ? data.most_features : MOVING;
     draw(current, references.get(referenceName(most)) ?? current);
   };
-  window.addEventListener("resize", () => { if (current) redraw(); });
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { if (current) redraw(); });
+  const redrawn = () => { if (current) redraw(); };
+  window.addEventListener("resize", redrawn);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redrawn);
+  if (stretch) stretch.addEventListener("input", redrawn);
 
   panel.hidden = false;
   refresh();

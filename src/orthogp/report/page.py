@@ -141,7 +141,12 @@ def render_report(
     inputs = ", ".join(names.inputs[column] for column in figures.columns)
     targets = ", ".join(names.targets)
     content = (_class_content if classifier else _regressor_content)(figures)
-    explore = live_content(figures) if live else Live(reason="The page was written without them.")
+    explore = Live(reason="The page was written without them.")
+    if live:
+        explore = live_content(figures)
+    if explore.data:
+        stretch = _magnified(figures, 0)
+        explore.data["stretch"] = stretch and [float(own[0]) for own in stretch]
     scripts = [_resource(name) for name in _SCRIPTS] if explore.data else []
     return template.render(
         css=_resource("page.css"),
@@ -309,12 +314,19 @@ def _fit(figures: Figures, target: int) -> list[Drawing]:
     drawings = figures.fit(target, cuts=_CUTS)
     if len(figures.columns) > MAX_DIMS:
         return [drawing._replace(size=PANEL) for drawing in drawings[:_MOST_COMPONENTS]]
-    if len(figures.columns) == 1 and figures.turns(target) > _MOST_TURNS:
-        upper, covered = figures.box.upper, covered_range(figures.model)
-        length = _STRETCH * (upper - figures.box.lower)
-        stretch = Domain(upper - length, np.minimum(upper + length / 3, covered.upper))
+    stretch = _magnified(figures, target)
+    if stretch is not None:
         drawings.append(figures.curve(target, stretch=stretch))
     return drawings
+
+
+def _magnified(figures: Figures, target: int) -> Domain | None:
+    """Return the end of the rows' range if the curve turns too often to be seen as a whole."""
+    if len(figures.columns) != 1 or figures.turns(target) <= _MOST_TURNS:
+        return None
+    upper, covered = figures.box.upper, covered_range(figures.model)
+    length = _STRETCH * (upper - figures.box.lower)
+    return Domain(upper - length, np.minimum(upper + length / 3, covered.upper))
 
 
 def _by_share(figures: Figures) -> list[tuple[int, ...]]:
