@@ -79,7 +79,7 @@ def expected(data: Problem, k: Any, noise: float = NOISE) -> Expected:
         mean,
         of_f + left @ covariance @ left.T,
         coefficients[1:] * to_units,
-        covariance[1:, 1:] * np.outer(to_units, to_units),
+        np.asarray(covariance[1:, 1:] * np.outer(to_units, to_units), dtype=np.float64),
     )
 
 
@@ -245,7 +245,7 @@ def test_diagnostics_leave_rows_out_with_their_covariates() -> None:
     data = problem(200)
     for solver in ("exact", "dense", "neighbours"):
         model = fixed(solver).fit(data.X, data.y, covariates=data.Z)
-        found = model.diagnose(data.X, data.y, covariates=data.Z)
+        found: Any = model.diagnose(data.X, data.y, covariates=data.Z)
         # 200 rows: 0.95 ± 0.015, and more than four of these in 16,000 only.
         assert found.coverage[0, LEVELS.index(0.95)] > 0.88
         assert found.rows == 200

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 
 from orthogp.errors import KernelError
+from orthogp.files.columns import TimeScale
 from orthogp.kernels import Kernel
 from orthogp.persistence import Storable
 from orthogp.report.components import AdditiveParts, Component
@@ -28,6 +29,8 @@ class GPEstimator(Storable, BaseEstimator, ABC):
     """A Gaussian process model that can be fitted, stored, shown and checked."""
 
     n_features_in_: int
+    #: What the numbers of each column of X mean, if a data frame had date-times in some.
+    time_scales_: tuple[TimeScale | None, ...]
     #: The columns of X that the kernel acts on, (d,).
     columns_: NDArray[np.int64]
     #: The learned kernel on the columns of X, or one for each class.

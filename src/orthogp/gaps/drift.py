@@ -179,7 +179,8 @@ class DriftRegressor(RegressorMixin, BaseEstimator):
         self.columns_ = choose_model(kernel, features, known.shape[1]).columns
         choices = self._choices(known, rows.weights)
         columns = [self._covariates(choice, known) for choice in choices]
-        model = clone(self.regressor).fit(X, y, sample_weight, np.concatenate(columns, axis=1))
+        fresh: Any = clone(self.regressor)
+        model = fresh.fit(X, y, sample_weight, np.concatenate(columns, axis=1))
         best = 0
         if len(choices) > 1:
             effects = model.effects_
