@@ -121,6 +121,7 @@ def forecast(folder: Path) -> None:
     axes.plot(frame["hour"][ahead], truth, color=VERMILLION, linewidth=0.7, label="what came")
     axes.set(ylabel="power (kW)")
     axes.margins(x=0)
+    axes.set_ylim(top=3.6)
     axes.legend(loc="upper left", ncols=4, frameon=False)
     figure.savefig(IMAGES / "forecasting.png", dpi=130)
 

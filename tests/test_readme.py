@@ -25,6 +25,7 @@ ROOT = Path(__file__).parents[1]
 PAGES = [
     "README.md",
     "docs/families.md",
+    "docs/covariates.md",
     "docs/kriging.md",
     "docs/sphere.md",
     pytest.param("docs/guide.md", marks=pytest.mark.slow),
