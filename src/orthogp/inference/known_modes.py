@@ -164,7 +164,8 @@ def _point_sums(statistics: FourierStatistics, reach: NDArray[np.int64]) -> NDAr
 def _largest_value(coefficients: NDArray[np.complex128]) -> float:
     """Return a bound on the largest |Σ_t c_t e^{iθ_t}|, real, for coefficients from −n to n."""
     reach = (np.array(coefficients.shape) - 1) // 2
-    sizes = [fast_size(int(np.ceil(2 * n * _OVERSAMPLING[len(reach)]))) for n in reach]
+    # One point where nothing varies along a column.
+    sizes = [fast_size(max(int(np.ceil(2 * n * _OVERSAMPLING[len(reach)])), 1)) for n in reach]
     half = np.zeros((*sizes[:-1], sizes[-1] // 2 + 1), dtype=np.complex128)
     at = [np.mod(np.arange(-n, n + 1), size) for n, size in zip(reach, sizes, strict=True)]
     at[-1] = np.arange(reach[-1] + 1)
