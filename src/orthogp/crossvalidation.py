@@ -96,11 +96,17 @@ class CrossValidation:
         gains, errors = self.compared_with(best)
         width = max(map(len, self.kernels))
         kind = "pointwise" if self.joint is None else "joint"
-        lines = [f"{'':{width}}   {kind} log score, nats per row; beside the best"]
+        both = self.joint is not None and self.pointwise is not None
+        also = "; pointwise" if both else ""
+        lines = [f"{'':{width}}   {kind} log score in nats per row, and beside the best{also}"]
         for i, name in enumerate(self.kernels):
             score = f"{self.mean_scores[i]:9.4f} ± {self.standard_errors[i]:.4f}"
             beside = "best" if i == best else f"{gains[i]:.4f} ± {errors[i]:.4f}"
-            lines.append(f"{name:{width}}   {score}   {beside}")
+            line = f"{name:{width}}   {score}   {beside:17}"
+            if both:
+                assert self.pointwise is not None
+                line += f"   {self.pointwise[i].sum() / self.sizes.sum():.4f}"
+            lines.append(line.rstrip())
         return "\n".join(lines)
 
 
