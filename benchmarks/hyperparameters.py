@@ -1,6 +1,6 @@
 """How often intervals of hyperparameters and of f cover the truth, on simulated data.
 
-    python benchmarks/hyperparameters.py [REPLICATES]
+    python benchmarks/hyperparameters.py [REPLICATES [FIRST_SEED]]
 
 Each replicate draws hyperparameters from their priors, a function and 50 rows from the process, and
 asks for 90 % intervals: of each hyperparameter, and of f at ten places, by predictions that
@@ -68,7 +68,8 @@ def covered(seed: int) -> tuple[list[bool], float, float, str]:
 def main() -> int:
     """Print the coverages; return 1 if one that has a limit misses it."""
     number = int(sys.argv[1]) if len(sys.argv) > 1 else 200
-    results = [covered(seed) for seed in range(number)]
+    first = int(sys.argv[2]) if len(sys.argv) > 2 else 0
+    results = [covered(seed) for seed in range(first, first + number)]
     rows = dict(zip(PRIORS, 100 * np.mean([own[0] for own in results], axis=0), strict=True))
     rows["f, integrated"] = 100 * np.mean([own[1] for own in results])
     print(f"| 90 % intervals, {number} replicates of {_ROWS} rows | cover | wanted |")

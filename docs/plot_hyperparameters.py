@@ -18,7 +18,7 @@ HERE = Path(__file__).parent
 
 
 def growth() -> tuple[np.ndarray, np.ndarray]:
-    """Return years (n, 1), and the growth of the yearly mean of CO2 from the year before, in ppm."""
+    """Return years (n, 1), and the growth of the yearly mean of CO2 in ppm (n,)."""
     year, co2 = np.loadtxt(HERE / "tutorials" / "co2.csv", delimiter=",", skiprows=1).T
     years = np.unique(year.astype(int))
     # Years of which a month or more is missing would mix the season into their mean.
