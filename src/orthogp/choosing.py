@@ -22,11 +22,13 @@ from orthogp.engines import (
     fit_exact,
     fit_neighbours,
     fit_points,
+    fit_separable,
     fit_sums,
     try_sums,
 )
 from orthogp.errors import PrecisionError
 from orthogp.features import Features
+from orthogp.inference.separable import GAUSSIAN
 from orthogp.kernels.terms import ADDITIVE_PREFIX, is_additive, split_terms
 from orthogp.learning.problem import Start
 from orthogp.neighbours.posterior import NeighbourPosterior
@@ -61,6 +63,8 @@ def fit_rows(task: Task) -> Outcome:
     """Return the model of all rows, by the engine that was asked for or by the best."""
     estimator = task.estimator
     features, solver = estimator.features, estimator.solver
+    if estimator.likelihood != GAUSSIAN:
+        return fit_separable(task, task.model())
     if isinstance(features, Features) or features not in ("auto", "lattice"):
         if features == "exact":
             return fit_exact(task, task.model(joint=True))

@@ -15,16 +15,12 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from orthogp.classification.fitting import START_ROWS, fit_batches, learn_labels
-from orthogp.classification.sites import (
-    LogisticSites,
-    PolyaGammaSites,
-    mean_log_odds,
-    mean_logistic,
-)
+from orthogp.classification.sites import LogisticSites, PolyaGammaSites
 from orthogp.engines import begin_sketch, settings_for
 from orthogp.errors import InputError, KernelError, OutOfDomainWarning, check_finite
 from orthogp.estimator import GPEstimator
 from orthogp.inference import Domain
+from orthogp.inference.logistic import mean_log_odds, mean_logistic
 from orthogp.inference.threads import one_thread
 from orthogp.kernels import Kernel
 from orthogp.learning.problem import Fit, FitSettings

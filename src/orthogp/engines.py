@@ -27,6 +27,7 @@ from orthogp.features import Features, InducingPoints, resolve_features, takes_a
 from orthogp.fields.lattice_learning import LatticeLearner, RowSums
 from orthogp.inference.bounds import TOLERANCE
 from orthogp.inference.predictive import PredictivePosterior
+from orthogp.inference.separable import GAUSSIAN
 from orthogp.inference.threads import BlasThreads, one_thread, within_precision
 from orthogp.kernels import Kernel
 from orthogp.kernels.sphere import is_on_sphere
@@ -37,6 +38,8 @@ from orthogp.learning.layout import Setup
 from orthogp.learning.problem import Fit, FitSettings, Start
 from orthogp.learning.sketches import KeptRows, Sketch
 from orthogp.learning.starts import additive_starts, starts_for_kernel, starts_for_name
+from orthogp.likelihoods.fitting import MAX_FEATURES as SEPARABLE_FEATURES
+from orthogp.likelihoods.fitting import Data, Prior, SeparableFitter
 from orthogp.neighbours.fitting import NeighbourFitter
 from orthogp.neighbours.posterior import NeighbourPosterior
 from orthogp.rows import Domain, Rows, Units
@@ -368,6 +371,57 @@ def fit_sums(
         return attempt.outcome(SumFamilyFitter(family, *parts).fit(starts), "features")
 
 
+def fit_separable(
+    task: Task, model: Model, previous: Start | None = None, sketch: Sketch | None = None
+) -> Outcome:
+    """Return the model of counts, shares or amounts, learned from sums of the rows.
+
+    Where sums do not reach far enough, and the rows are there, passes over them take their place.
+    """
+    began, estimator = time.monotonic(), task.estimator
+    check_separable(estimator, model)
+    rows = None
+    if sketch is None:
+        sketch = begin_sketch(estimator, task.rows, model)
+        rows = task.rows.on(model.columns)
+    attempt = Attempt(task, model, sketch, began)
+    family, statistics = sketch.family, sketch.plain
+    assert family is not None
+    if rows is not None:
+        rows, _ = family.summands(rows)
+    if previous is not None and previous.likelihood is not None:
+        family = previous.likelihood
+    else:
+        average, square = statistics.target_totals[0], statistics.yy[0]
+        family = family.started(average / statistics.count, square / statistics.count)
+    settings = attempt.settings
+    settings = replace(settings, max_features=min(settings.max_features, SEPARABLE_FEATURES))
+    fitter = SeparableFitter(
+        Data(statistics, sketch.constants, rows),
+        family,
+        sketch.layout(settings),
+        Prior(sketch.mean, float(attempt.units.offset[0])),
+        settings,
+        attempt.threads,
+    )
+    known = previous is not None and previous.rows > statistics.count / 2
+    with within_precision():
+        fit = fitter.fit(model.inner, previous.kernel if previous is not None and known else None)
+    return attempt.outcome(fit, "dense")
+
+
+def check_separable(estimator: Any, model: Model) -> None:
+    """Raise `InputError` unless the sums of one lattice can serve an estimator's likelihood."""
+    what = f"The {getattr(estimator, 'likelihood', 'binomial')} likelihood"
+    if model.additive or model.embedding is not None or len(model.columns) > MAX_DIMS:
+        raise InputError(
+            f"{what} takes one kernel on up to {MAX_DIMS} columns jointly, which one lattice "
+            "holds: choose columns by kernel.on(0, 2)."
+        )
+    if estimator.features not in ("auto", "lattice") or estimator.solver not in ("auto", "dense"):
+        raise InputError(f'{what} is fitted on a lattice: use features="auto" and solver="auto".')
+
+
 def try_sums(
     task: Task, model: Model, learned: Start | None = None, *, iterative: bool = True
 ) -> Outcome | Trial:
@@ -431,6 +485,8 @@ def fit_sketch(
 ) -> Outcome:
     """Return the model of sums whose rows are gone, or of rows that were kept."""
     task = Task(estimator, Rows(np.empty((0, 0)), np.empty((0, 0)), None), began)
+    if sketch.family is not None:
+        return fit_separable(task, model, previous, sketch)
     exact = estimator.features == "exact" or estimator.solver == "exact"
     if isinstance(sketch, KeptRows):
         task = task._replace(rows=sketch.rows)
@@ -485,6 +541,7 @@ def begin_sketch(
         most_features=estimator.max_features if number == "auto" else int(number),
         num_threads=available_threads(estimator.n_jobs),
         total_rows=total_rows or 0,
+        likelihood=getattr(estimator, "likelihood", GAUSSIAN),
     )
     return Sketch.begin(seen, setup)
 

@@ -245,6 +245,11 @@ def _described(evidence: Evidence, unit: float) -> tuple[list[str], Array, NDArr
 
 def evidence_of(model: Any) -> Evidence:
     """Return the evidence of a fitted model, from what it has kept of the rows."""
+    if model.likelihood_ is not None:
+        raise InputError(
+            "The posterior of hyperparameters is for Gaussian noise, not for the "
+            f'{model.likelihood} likelihood: use hyperparameters="optimise".'
+        )
     if not model.learn:
         raise InputError("Hyperparameters that are not learned have no posterior: set learn=True.")
     if len(model.target_scale_) > 1:

@@ -34,16 +34,27 @@ from orthogp.hyperparameters import DRAWS, Hyperparameters, hyperparameters_of, 
 from orthogp.inference import Domain, Functions, Gaussian
 from orthogp.inference.bounds import TOLERANCE, PredictionBounds
 from orthogp.inference.predictive import PredictivePosterior
+from orthogp.inference.separable import GAUSSIAN
 from orthogp.kernels import Kernel, Noise
 from orthogp.kernels.sphere import Embedding
 from orthogp.kernels.terms import has_white
 from orthogp.learning.problem import MAX_FEATURES, Start
 from orthogp.learning.sketches import KeptRows, Sketch
+from orthogp.predicting import latent, prediction_bounds, target_moments, target_quantiles
 from orthogp.report.components import AdditiveParts, parts_of
 from orthogp.report.summary import summarise
 from orthogp.rows import Rows
 from orthogp.statistics.nufft import available_threads
-from orthogp.validation import check_rows, check_settings, choose_model, warn_constant_columns
+from orthogp.validation import (
+    check_likelihood,
+    check_no_sizes,
+    check_rows,
+    check_settings,
+    check_takes_size,
+    choose_model,
+    warn_constant_columns,
+    with_sizes,
+)
 
 if TYPE_CHECKING:
     import xarray
@@ -116,6 +127,9 @@ class GPRegressor(RegressorMixin, GPEstimator):
         Threads, at most one for each core at hand; all unless given, and −1 is all too.
     random_state : int, optional
         The default seed of `sample_y`; fitting is deterministic.
+    likelihood : {"gaussian", "poisson", "binomial", "negative-binomial", "gamma"}
+        How targets come about, given f; see docs/likelihoods.md. All but the first take one kernel
+        on up to three columns, and the posterior of f is the closest Gaussian.
 
     Attributes
     ----------
@@ -149,6 +163,12 @@ class GPRegressor(RegressorMixin, GPEstimator):
         How the fit ended and what to do about it.
     covariate_names_ : tuple of str
         The covariates' names, and `effects_` their effects with standard errors.
+    likelihood_ : Separable or None
+        The likelihood, `None` if the noise is Gaussian; `noise_variance_` has no meaning then.
+    dispersion_ : float or None
+        r of the negative binomial, and the shape of the gamma likelihood.
+    passes_ : int
+        How often all rows were read.
     """
 
     kernel_: Kernel
@@ -174,6 +194,7 @@ class GPRegressor(RegressorMixin, GPEstimator):
         max_memory: float | None = None,
         n_jobs: int | None = None,
         random_state: int | None = None,
+        likelihood: str = GAUSSIAN,
     ) -> None:
         self.kernel = kernel
         self.features = features
@@ -192,6 +213,7 @@ class GPRegressor(RegressorMixin, GPEstimator):
         self.max_memory = max_memory
         self.n_jobs = n_jobs
         self.random_state = random_state
+        self.likelihood = likelihood
 
     # ------------------------------------------------------------------ fitting
 
@@ -201,6 +223,10 @@ class GPRegressor(RegressorMixin, GPEstimator):
         y: ArrayLike,
         sample_weight: ArrayLike | None = None,
         covariates: ArrayLike | None = None,
+        *,
+        exposure: ArrayLike | None = None,
+        offset: ArrayLike | None = None,
+        trials: ArrayLike | None = None,
     ) -> Self:
         """Fit to rows X (n, d) with targets y, (n,) or (n, p).
 
@@ -211,15 +237,23 @@ class GPRegressor(RegressorMixin, GPEstimator):
         covariates : (n,) or (n, q), optional
             Columns z with linear effects, y = f(x) + Σ_j β_j z_j + noise, which are integrated out;
             predictions need them too. See `effects_`.
+        exposure : (n,), optional
+            How much each row stands for, such as hours or areas: counts and amounts have the mean
+            exposure · e^f.
+        offset : (n,), optional
+            The logarithm of an exposure.
+        trials : (n,), optional
+            Of which y are the successes; one each unless given.
         """
         began = time.monotonic()
         check_settings(self)
+        y = with_sizes(self.likelihood, y, exposure=exposure, offset=offset, trials=trials)
         rows = check_rows(self, X, y, sample_weight, reset=True)
         rows = with_covariates(self, rows, covariates, reset=True)
         outcome = fit_rows(Task(self, rows, began))
         warn_constant_columns(self, rows.used, outcome.model.columns)
         self._adopt(outcome, None, began)
-        self._one_target = rows.one_target
+        self._one_target = rows.one_target or self.likelihood_ is not None
         return self
 
     def fit_files(
@@ -230,6 +264,7 @@ class GPRegressor(RegressorMixin, GPEstimator):
         *,
         weights: str | None = None,
         covariates: Sequence[str] | None = None,
+        size: str | None = None,
         skip_bad: bool = False,
         memory: float = MEMORY,
         scheduler: Any = None,
@@ -252,6 +287,8 @@ class GPRegressor(RegressorMixin, GPEstimator):
             The column of weights.
         covariates : sequence of str, optional
             The columns with linear effects; see `fit`.
+        size : str, optional
+            The column of exposures, or of trials.
         skip_bad : bool
             Whether rows that cannot be read are left out instead of refused.
         memory : float
@@ -259,6 +296,9 @@ class GPRegressor(RegressorMixin, GPEstimator):
         scheduler : str or distributed.Client, optional
             A dask scheduler, whose workers sum the rows: they must see the files.
         """
+        if size is not None:
+            check_takes_size(self.likelihood, "size")
+            target = [target, size] if isinstance(target, str) else [*target, size]
         source = open_source(
             data, target, inputs, weights=weights, covariates=covariates, skip_bad=skip_bad
         )
@@ -279,13 +319,16 @@ class GPRegressor(RegressorMixin, GPEstimator):
         y: ArrayLike,
         sample_weight: ArrayLike | None = None,
         covariates: ArrayLike | None = None,
+        **sizes: ArrayLike | None,
     ) -> Self:
         """Add rows and learn again, from the present hyperparameters; the old rows are not needed.
 
-        If anything fails the model stays as it was.
+        If anything fails the model stays as it was. `sizes` are exposure, offset or trials as in
+        `fit`.
         """
         if not hasattr(self, "posterior_"):
-            return self.fit(X, y, sample_weight, covariates)
+            return self.fit(X, y, sample_weight, covariates, **sizes)
+        y = with_sizes(self.likelihood, y, **sizes)
         rows = check_rows(self, X, y, sample_weight, reset=False)
         return self._update(with_covariates(self, rows, covariates, reset=False), sign=1)
 
@@ -295,6 +338,7 @@ class GPRegressor(RegressorMixin, GPEstimator):
         y: ArrayLike,
         sample_weight: ArrayLike | None = None,
         covariates: ArrayLike | None = None,
+        **sizes: ArrayLike | None,
     ) -> Self:
         """Take out rows that were fitted before, and learn again; the inverse of `partial_fit`.
 
@@ -302,13 +346,15 @@ class GPRegressor(RegressorMixin, GPEstimator):
         it was: rows elsewhere, with other targets or weights, or more than there are.
         """
         check_is_fitted(self, "posterior_")
+        y = with_sizes(self.likelihood, y, **sizes)
         rows = check_rows(self, X, y, sample_weight, reset=False)
         return self._update(with_covariates(self, rows, covariates, reset=False), sign=-1)
 
     def _update(self, rows: Rows, *, sign: int) -> Self:
         began = time.monotonic()
         check_settings(self)
-        if rows.y.shape[1] != len(self.target_scale_):
+        family = check_likelihood(self)
+        if family is None and rows.y.shape[1] != len(self.target_scale_):
             raise InputError(
                 f"y must have {len(self.target_scale_)} columns as before, got {rows.y.shape[1]}."
             )
@@ -319,7 +365,8 @@ class GPRegressor(RegressorMixin, GPEstimator):
         seen = model.see(rows)
         sketch = self._sketch.updated(seen, sign, available_threads(self.n_jobs))
         if sign < 0 and not kept:
-            check_forgotten(self, self._sketch, sketch, seen)
+            summed = seen if family is None else family.summands(seen)[0]
+            check_forgotten(self, self._sketch, sketch, summed)
         self._adopt(fit_sketch(self, sketch, model, self._last, began), self._last, began)
         return self
 
@@ -341,7 +388,10 @@ class GPRegressor(RegressorMixin, GPEstimator):
         for stale in ("diagnostics_", *(("about_",) if previous is None else ())):
             vars(self).pop(stale, None)
         self._sketch = sketch
-        self._last = Start(fit.kernel, fit.noise_variance, rows=sketch.statistics.count)
+        seen = {"rows": sketch.statistics.count, "likelihood": fit.likelihood}
+        self._last = Start(fit.kernel, fit.noise_variance, **seen)
+        self.likelihood_, self.passes_ = fit.likelihood, fit.passes
+        self.dispersion_ = getattr(fit.likelihood, "learned", None)
         self.statistics_, self.target_shift_ = sketch.statistics, sketch.shift
         self.target_offset_, self.target_scale_ = units.offset, units.scale
         self.posterior_, self.domain_ = outcome.posterior, covered
@@ -396,8 +446,13 @@ class GPRegressor(RegressorMixin, GPEstimator):
         include_noise: bool | None = None,
         return_bounds: bool = False,
         covariates: ArrayLike | None = None,
+        *,
+        exposure: ArrayLike | None = None,
+        trials: ArrayLike | None = None,
     ) -> Any:
         """Return the mean of f at the rows of X, and standard deviations or covariances if asked.
+
+        For noise that is not Gaussian, mean and standard deviation of y.
 
         Parameters
         ----------
@@ -413,13 +468,19 @@ class GPRegressor(RegressorMixin, GPEstimator):
         covariates : (n,) or (n, q), optional
             Their values at the rows of X, if the model was fitted with covariates; the mean is then
             that of f + Σ_j β_j z_j.
+        exposure, trials : (n,) or float, optional
+            Of new observations, as in `fit`; one unless given.
         """
         if return_std and return_cov:
             raise InputError("Ask for return_std or return_cov, not for both.")
         check_is_fitted(self, "posterior_")
         include_noise = self.noise_in_kernel_ if include_noise is None else include_noise
+        sizes = {"exposure": exposure, "trials": trials}
+        if self.likelihood_ is not None:
+            return target_moments(self, X, sizes, return_std, return_cov or return_bounds)
+        check_no_sizes(self.likelihood, **sizes)
         if return_bounds:
-            bounds = self._bounds(self._points(X, covariates), include_noise)
+            bounds = prediction_bounds(self, self._points(X, covariates), include_noise)
             others = self.predict(X, return_std, return_cov, include_noise, covariates=covariates)
             return (*others, bounds) if isinstance(others, tuple) else (others, bounds)
         X = self._points(X, covariates)
@@ -438,38 +499,27 @@ class GPRegressor(RegressorMixin, GPEstimator):
             covariance = self._predictive.covariance(X) + noise * np.eye(len(X))
         return mean, self._shaped(covariance[:, :, None] * scale**2)
 
-    def _bounds(self, X: NDArray, include_noise: bool) -> PredictionBounds:
-        """Return the bounds on the exact process at rows as the posterior sees them."""
-        posterior = self.posterior_
-        if self._predictive is not posterior:
-            raise InputError(
-                "There are no bounds for predictions that integrate over hyperparameters: use "
-                'hyperparameters="optimise".'
-            )
-        mean, variance = posterior.predict(X)
-        errors, lower, upper = np.zeros_like(mean), variance, variance
-        guarantee = getattr(posterior, "guarantee", None)
-        if guarantee is not None:
-            noise = posterior.noise_variance
-            lower, upper = guarantee.variances(variance, posterior.residual, noise)
-            errors = guarantee.mean_errors(lower, upper, noise) * np.sqrt(upper)[:, None]
-            outside = self._sketch.extent.outside(X)
-            if outside is not None:
-                # The period of the prior is long enough for the box of the rows, not beyond it.
-                errors[outside], lower[outside], upper[outside] = np.inf, 0.0, np.inf
-        elif self.engine_ != "exact":
-            raise InputError(
-                f"There are no bounds point by point for the engine {self.engine_!r}: use "
-                'solver="dense" for up to three columns, or solver="exact" for few rows.'
-            )
-        extra = posterior.noise_variance if include_noise else 0.0
-        scale, offset = self.target_scale_, self.target_offset_
-        return PredictionBounds(
-            self._shaped((mean - errors) * scale + offset),
-            self._shaped((mean + errors) * scale + offset),
-            self._shaped(np.sqrt(lower + extra)[:, None] * scale),
-            self._shaped(np.sqrt(upper + extra)[:, None] * scale),
-        )
+    def predict_latent(self, X: ArrayLike, return_std: bool = False) -> Any:
+        """Return the mean of f at the rows of X, and its standard deviation if asked."""
+        check_is_fitted(self, "posterior_")
+        if self.likelihood_ is None:
+            return self.predict(X, return_std)
+        mean, variance = latent(self, self._inputs(X))
+        return (mean, np.sqrt(variance)) if return_std else mean
+
+    def predict_quantiles(
+        self,
+        X: ArrayLike,
+        quantiles: Sequence[float] = (0.05, 0.5, 0.95),
+        **sizes: ArrayLike | None,
+    ) -> NDArray[np.float64]:
+        """Return quantiles of new observations y at the rows of X, (n, q) or (n, p, q).
+
+        P(y ≤ result) is at least the probability asked for, f being averaged over its posterior;
+        `sizes` are exposure or trials as in `predict`.
+        """
+        check_is_fitted(self, "posterior_")
+        return target_quantiles(self, X, quantiles, sizes)
 
     def predict_grid(
         self,
@@ -532,6 +582,7 @@ class GPRegressor(RegressorMixin, GPEstimator):
 
         Of the function f, or with `include_noise` of new observations y = f + ε; its default and
         `covariates`, whose effects are drawn with f, are as in `predict`.
+        For noise that is not Gaussian, of the mean of y of size one.
         """
         check_is_fitted(self, "posterior_")
         X = self._points(X, covariates)
@@ -541,6 +592,8 @@ class GPRegressor(RegressorMixin, GPEstimator):
             noise = np.sqrt(np.reshape(self._predictive.noise_variance, (-1, 1)))
             values = values + noise * rng.standard_normal(values.shape)
         values = values * self.target_scale_[:, None] + self.target_offset_[:, None]
+        if self.likelihood_ is not None:
+            values = self.likelihood_.inverse_link(values)
         return values[:, 0] if self._one_target else values
 
     def draw_functions(self, n_samples: int = 1, random_state: int | None = None) -> Functions:

@@ -18,6 +18,12 @@ from orthogp.features import EXACT, Features, resolve_features, takes_any_column
 from orthogp.inference import Domain
 from orthogp.inference.beliefs import Beliefs
 from orthogp.inference.bounds import TOLERANCE
+from orthogp.inference.separable import (
+    GAUSSIAN,
+    LIKELIHOODS,
+    Separable,
+    resolve_likelihood,
+)
 from orthogp.kernels import Kernel, Noise
 from orthogp.kernels.sphere import Embedding, is_on_sphere, latitudes
 from orthogp.kernels.terms import (
@@ -58,6 +64,10 @@ def check_settings(estimator: Any) -> None:
         value = getattr(estimator, name, "optimise")
         if not (value is None or isinstance(value, str)) or value not in allowed:
             raise InputError(f"{name} must be one of {allowed}, got {value!r}.")
+    likelihood = getattr(estimator, "likelihood", GAUSSIAN)
+    if not isinstance(likelihood, str):
+        raise InputError(f"likelihood must be one of {', '.join(LIKELIHOODS)}, got {likelihood!r}.")
+    resolve_likelihood(likelihood)
     resolve_features(estimator.features, "auto", 1)
     number = estimator.num_features
     if number != "auto" and not (isinstance(number, Integral) and int(number) >= 1):
@@ -73,6 +83,82 @@ def check_settings(estimator: Any) -> None:
             continue
         if not (isinstance(value, Real) and 0 < float(value) < np.inf):
             raise InputError(f"{name} must be a positive number, got {value!r}.")
+
+
+def with_sizes(
+    likelihood: str,
+    y: Any,
+    *,
+    exposure: ArrayLike | None = None,
+    offset: ArrayLike | None = None,
+    trials: ArrayLike | None = None,
+) -> Any:
+    """Return targets, and beside them what each row stands for if it is given, (n,) or (n, 2)."""
+    given = {"exposure": exposure, "offset": offset, "trials": trials}
+    named = [name for name, value in given.items() if value is not None]
+    if not named:
+        return y
+    for name in named:
+        check_takes_size(likelihood, name)
+    targets = np.asarray(y, dtype=np.float64)
+    if targets.ndim != 1:
+        raise InputError(
+            f"With {named[0]}, y must be a vector, got shape {targets.shape}: its second column is "
+            f"the {named[0]} already."
+        )
+    sizes = np.ones(len(targets))
+    for name in named:
+        values = np.asarray(given[name], dtype=np.float64)
+        if values.ndim and values.shape != targets.shape:
+            raise InputError(
+                f"{name} must have one value per row ({len(targets)}), got shape {values.shape}."
+            )
+        check_finite(np.atleast_1d(values), name)
+        sizes = sizes * (np.exp(values) if name == "offset" else values)
+    if not np.all(sizes > 0):
+        raise InputError(
+            f"{named[0].capitalize()} must be positive, but {np.count_nonzero(~(sizes > 0))} of "
+            f"{len(sizes)} values are not: leave those rows out."
+        )
+    return np.column_stack([targets, sizes])
+
+
+def check_likelihood(estimator: Any) -> Separable | None:
+    """Return the likelihood that rows were summed for; raise unless it still is the estimator's."""
+    summed = estimator._sketch.likelihood
+    if estimator.likelihood != summed:
+        raise InputError(
+            f"The rows were summed for the {summed} likelihood, not for "
+            f"{estimator.likelihood!r}: fit again."
+        )
+    return resolve_likelihood(summed)
+
+
+def check_takes_size(likelihood: str, name: str) -> None:
+    """Raise `InputError` unless rows of a likelihood can stand for so much."""
+    family = resolve_likelihood(likelihood)
+    takes = None if family is None else family.size_is
+    if takes is None or (name != "size" and takes != {"offset": "exposure"}.get(name, name)):
+        instead = "nothing of the kind" if takes is None else takes
+        raise InputError(
+            f"The {likelihood} likelihood takes {instead}, not {name}: leave it out, or choose "
+            "another likelihood."
+        )
+
+
+def check_no_sizes(likelihood: str, **given: ArrayLike | None) -> None:
+    """Raise `InputError` if exposure or trials are given to a likelihood that has none."""
+    for name, value in given.items():
+        if value is not None:
+            check_takes_size(likelihood, name)
+
+
+def check_probabilities(quantiles: Any) -> NDArray[np.float64]:
+    """Return probabilities strictly between zero and one, (q,)."""
+    values = np.atleast_1d(np.asarray(quantiles, dtype=np.float64))
+    if values.ndim != 1 or not np.all((values > 0) & (values < 1)):
+        raise InputError(f"quantiles must lie between 0 and 1, got {quantiles!r}.")
+    return values
 
 
 def check_domain(estimator: Any, columns: NDArray[np.int64]) -> Domain | None:

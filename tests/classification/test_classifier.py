@@ -12,9 +12,9 @@ from sklearn.gaussian_process import GaussianProcessClassifier
 from sklearn.gaussian_process import kernels as sk
 from sklearn.metrics import log_loss
 
-from orthogp.classification.sites import mean_logistic
 from orthogp.classifier import GPClassifier
 from orthogp.errors import FitWarning, InputError, KernelError, OutOfDomainWarning
+from orthogp.inference.logistic import mean_logistic
 from orthogp.kernels import RBF
 from orthogp.stochastic.training import TrainingSettings
 

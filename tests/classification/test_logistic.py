@@ -5,7 +5,7 @@ import pytest
 from scipy.integrate import quad
 from scipy.special import expit, log_expit
 
-from orthogp.classification.sites import expected_log_logistic, mean_log_odds, mean_logistic
+from orthogp.inference.logistic import expected_log_logistic, mean_log_odds, mean_logistic
 
 
 def by_quadrature(function, mean, variance):

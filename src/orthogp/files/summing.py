@@ -193,7 +193,13 @@ def add_sketches(first: Sketch, second: Sketch) -> Sketch:
         # Each sketch shifts its targets by the mean of its first rows.
         other = other.standardised(first.shift - second.shift, 1.0)
     extent = first.extent.with_box(second.extent)
-    total = replace(first, statistics=statistics + other, extent=extent)
+    if first.likelihood != second.likelihood:
+        raise LatticeMismatchError(
+            f"Statistics add up for one likelihood only, got {first.likelihood} and "
+            f"{second.likelihood}."
+        )
+    constants = first.constants + second.constants
+    total = replace(first, statistics=statistics + other, extent=extent, constants=constants)
     total.check_extent(extent)
     return total
 

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from orthogp.errors import KernelError
 from orthogp.features.series import omega_blocks
+from orthogp.inference.separable import Separable
 from orthogp.kernels import Kernel
 from orthogp.kernels.base import ANGLE
 from orthogp.kernels.sphere import Sphere
@@ -32,7 +33,8 @@ class Start:
     """Hyperparameters to start from.
 
     Starts of the same `shape` differ in variances only, so that the same features suit them.
-    `rows` counts those that a start was learned from, if it was.
+    `rows` counts those that a start was learned from, if it was; `likelihood` has the dispersion
+    that was learned with it, where noise is not Gaussian.
     """
 
     kernel: Kernel
@@ -40,6 +42,7 @@ class Start:
     shape: int = 0
     from_user: bool = False
     rows: float = 0.0
+    likelihood: Separable | None = None
 
 
 class Slot(NamedTuple):

@@ -24,6 +24,7 @@ from orthogp.features.lattice import LatticeFeatures
 from orthogp.features.series import lattice_masses
 from orthogp.inference.certificates import Images
 from orthogp.inference.parameters import learned_slots
+from orthogp.inference.separable import GAUSSIAN
 from orthogp.kernels import Categorical, Kernel
 from orthogp.kernels.terms import Term, component_kernels
 from orthogp.learning.limits import (
@@ -301,6 +302,8 @@ class Setup:
         The most features that an additive model may have.
     total_rows : int
         The number of rows, if more are to come.
+    likelihood : str
+        The name of the likelihood whose sums are wanted.
     """
 
     mean: str | None = "constant"
@@ -313,6 +316,7 @@ class Setup:
     most_features: int = MAX_FEATURES
     num_threads: int = 1
     total_rows: int = 0
+    likelihood: str = GAUSSIAN
 
     def lattice(self, extent: Domain, num_rows: int) -> FrequencyLattice:
         """Return the lattice of a joint model."""

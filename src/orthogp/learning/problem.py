@@ -16,6 +16,7 @@ from orthogp.inference.beliefs import NO_BELIEFS, Beliefs
 from orthogp.inference.bounds import TOLERANCE, Bound, Certificate
 from orthogp.inference.parameters import Start
 from orthogp.inference.predictive import PredictivePosterior
+from orthogp.inference.separable import Separable
 from orthogp.kernels import Kernel
 from orthogp.rows import Domain
 
@@ -106,6 +107,10 @@ class Fit:
     standard_errors : (p,), optional
         Of the logarithms of the learned parameters, the noise variance's last, by a sample of
         terms, if learning took a sample.
+    likelihood : Separable, optional
+        The likelihood with its dispersion, if the noise is not Gaussian.
+    passes : int
+        How often all rows were read.
     """
 
     kernel: Kernel
@@ -124,6 +129,8 @@ class Fit:
     period: Any = None
     check: Any = None
     standard_errors: NDArray[np.float64] | None = None
+    likelihood: Separable | None = None
+    passes: int = 1
 
 
 # Seconds before anything is shown.

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from orthogp.errors import InputError, LatticeMismatchError
 from orthogp.features import MeanPrior
+from orthogp.inference.separable import GAUSSIAN, Separable, resolve_likelihood
 from orthogp.kernels.terms import Term
 from orthogp.learning.layout import Factors, Layout, Setup
 from orthogp.learning.problem import FitSettings
@@ -62,6 +63,10 @@ class Sketch:
         For each component, for each of its columns: the decimations that its lattice allows.
     repeats : bool
         Whether weights count rows (else they divide the noise variance), for an additive model.
+    likelihood : str
+        The name of the likelihood whose targets and weights are summed.
+    constants : (k,)
+        What else the likelihood needs to know of the targets, in totals.
     """
 
     statistics: Statistics
@@ -72,10 +77,17 @@ class Sketch:
     terms: tuple[Term, ...] = field(default=(), kw_only=True)
     factors: Factors = field(default=(), kw_only=True)
     repeats: bool = field(default=True, kw_only=True)
+    likelihood: str = field(default=GAUSSIAN, kw_only=True)
+    constants: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0), kw_only=True)
 
     @classmethod
     def begin(cls, rows: Rows, setup: Setup) -> Self:
         """Sum the first rows on lattices that suit them."""
+        family = resolve_likelihood(setup.likelihood)
+        if family is not None:
+            rows, constants = family.summands(rows)
+            plain = cls.begin(rows, replace(setup, likelihood=GAUSSIAN))
+            return replace(plain, likelihood=setup.likelihood, constants=constants)
         own = _merged(rows, setup.repeats) if setup.terms else rows
         X = own.used
         extent = Domain.around(X).with_box(setup.domain)
@@ -116,19 +128,38 @@ class Sketch:
         if sign > 0:
             extent = extent.with_box(Domain.around(rows.used))
             self.check_extent(extent)
+        rows, constants = self._summands(rows)
         sums: Any = self._sums(rows, num_threads)
         statistics = self.statistics + sums if sign > 0 else self.statistics - sums
         if sign < 0 and (statistics.rows < 2 or statistics.count <= 0):
             raise InputError(
                 f"Taking these rows out would leave {statistics.rows:g}: at least two must stay."
             )
-        return replace(self, statistics=statistics, extent=extent)
+        constants = self.constants + sign * constants
+        return replace(self, statistics=statistics, extent=extent, constants=constants)
 
     def alone(self, rows: Rows, num_threads: int) -> Self:
         """Return the sketch of these rows only, on the same lattices: it adds to this one."""
         extent = Domain.around(rows.used)
         self.check_extent(self.extent.with_box(extent))
-        return replace(self, statistics=self._sums(rows, num_threads), extent=extent)
+        rows, constants = self._summands(rows)
+        sums = self._sums(rows, num_threads)
+        return replace(self, statistics=sums, extent=extent, constants=constants)
+
+    @property
+    def family(self) -> Separable | None:
+        """The likelihood, `None` if the noise is Gaussian."""
+        return resolve_likelihood(self.likelihood)
+
+    @property
+    def plain(self) -> Any:
+        """The statistics of the targets as they are, nothing taken off."""
+        return self.statistics.standardised(-self.shift, 1.0)
+
+    def _summands(self, rows: Rows) -> tuple[Rows, NDArray[np.float64]]:
+        """Return rows as the likelihood sums them, and its totals."""
+        family = self.family
+        return (rows, np.zeros(0)) if family is None else family.summands(rows)
 
     def summed(self, lattice: FrequencyLattice, rows: Rows, num_threads: int) -> Self:
         """Return the sketch of the same rows on another lattice, for the iterative solver."""
@@ -186,7 +217,11 @@ class Sketch:
         shared : bool
             Whether all targets have one scale.
         """
-        statistics = self.statistics
+        statistics, family = self.statistics, self.family
+        if family is not None:
+            average = float(self.shift[0] + statistics.target_totals[0] / statistics.count)
+            offset = family.typical(average, statistics.count)
+            return Units(np.array([offset]), np.ones(1), constant=False)
         centre = statistics.target_totals / statistics.count
         square = statistics.yy / statistics.count
         variance = np.maximum(square - centre**2, 0.0)

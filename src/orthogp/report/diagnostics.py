@@ -260,6 +260,11 @@ def diagnose(
     rng = np.random.default_rng(seed)
     if hasattr(model, "classes_"):
         return _diagnose_classifier(model, X, y, max_rows, rng)
+    if model.likelihood_ is not None:
+        raise InputError(
+            f"Checks by leaving rows out are for Gaussian noise, not for the {model.likelihood} "
+            "likelihood: compare held-out rows with predict_quantiles."
+        )
     rows = check_rows(model, X, y, sample_weight, reset=False)
     rows = with_covariates(model, rows, covariates, reset=False)
     if rows.y.shape[1] != len(model.target_scale_):

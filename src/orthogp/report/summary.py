@@ -179,8 +179,7 @@ def _regressor_lines(model: GPRegressor) -> list[_Line]:
         sign = "×" if isinstance(model.kernel_, Product) else "+"
         for i, term in enumerate(model.kernel_.primitives()):
             lines.append(("kernel" if i == 0 else f"     {sign}", _term(*term)))
-    noise_sd = float(np.sqrt(model.noise_variance_))
-    lines.append(("noise", f"variance {model.noise_variance_:.4g} (sd {noise_sd:.4g})"))
+    lines.append(_noise(model))
     if several and not np.all(model.target_scale_ == model.target_scale_[0]):
         lines.append(("units", f"of each target's own scale {_number(model.target_scale_)}"))
     mean = model._sketch.mean.kind
@@ -203,6 +202,18 @@ def _regressor_lines(model: GPRegressor) -> list[_Line]:
         text = "three times as many nodes would move the features by at most"
         lines.append(("quadrature", f"{text} {certificate.quadrature_error:.1e} of the prior sd"))
     return [*lines, ("status", model.status_), ("seconds", f"{model.timings_['total']:.2f}")]
+
+
+def _noise(model: GPRegressor) -> _Line:
+    family = model.likelihood_
+    if family is None:
+        sd = float(np.sqrt(model.noise_variance_))
+        return "noise", f"variance {model.noise_variance_:.4g} (sd {sd:.4g})"
+    dispersion = "" if model.dispersion_ is None else f", dispersion {model.dispersion_:.4g}"
+    passes = "one pass over the rows"
+    if model.passes_ > 1:
+        passes = f"{model.passes_} passes over the rows"
+    return "likelihood", f"{family.known_as}{dispersion}; {passes}"
 
 
 def _classifier_lines(model: GPClassifier) -> list[_Line]:
@@ -248,6 +259,13 @@ def latent_functions(model: Any) -> list[tuple[Any, Kernel, Any, str]]:
 def guarantee(model: GPRegressor) -> str:
     """Return what the certificate implies, as a sentence."""
     certificate = model.certificate_
+    if model.likelihood_ is not None:
+        if model.passes_ > 1:
+            return "none: no frequency of a function of f was cut, for the rows were read"
+        return (
+            f"frequencies that were cut move means by at most {certificate.mean_error:.1e} "
+            f"posterior sd, variances by {100 * certificate.variance_error:.1e} %, to first order"
+        )
     if certificate.replaces_prior:
         return "none: the features replace the kernel's prior, and the bounds hold for theirs"
     if certificate.kind == "exact":
@@ -306,6 +324,8 @@ def _trials(model: GPRegressor) -> list[str]:
 
 def _evidence(model: GPRegressor) -> str:
     """Return what is known of log p(y), as a sentence."""
+    if model.likelihood_ is not None:
+        return f"at least {model.elbo_:,.3f} (elbo)"
     if isinstance(model.posterior_, NeighbourPosterior):
         return f"about {model.elbo_:,.0f}, from a sample of the rows' conditionals"
     if model.engine_ == "exact":

@@ -27,6 +27,7 @@ from orthogp.features.vff import VariationalFourierSeries
 from orthogp.inference import Certificate, Domain
 from orthogp.inference.bounds import TOLERANCE
 from orthogp.inference.certificates import Guarantee
+from orthogp.inference.separable import GAUSSIAN, LIKELIHOODS
 from orthogp.kernels import (
     Categorical,
     Gamma,
@@ -345,8 +346,16 @@ def _check_sketch(sketch: Sketch) -> None:
     demand(np.isfinite(extent), "must be finite", "extent")
     check_mean_columns(mean, num_dims, "mean")
     demand_shape(sketch.shift, (statistics.num_targets,), "shift")
+    known = sketch.likelihood in LIKELIHOODS
+    demand(known, f"must be one of {', '.join(LIKELIHOODS)}", "likelihood")
+    family = sketch.family
+    number = 0 if family is None else len(family.constants(*np.ones((3, 1))))
+    demand_shape(sketch.constants, (number,), "constants")
+    demand(np.isfinite(sketch.constants), "must be finite", "constants")
     if isinstance(sketch, KeptRows):
+        demand(family is None, "must be gaussian where rows are kept", "likelihood")
         return
+    demand(family is None or statistics.joint, "must be on one lattice", "likelihood")
     known = statistics.num_covariates == mean.num_slopes
     demand(known, "must have sums for the slopes of the mean function", "statistics")
     some = statistics.rows > 0 and statistics.count > 0
@@ -371,6 +380,8 @@ def _check_sketch(sketch: Sketch) -> None:
 
 def _kept_sketch(sketch: Sketch) -> dict[str, Any]:
     of_terms = ("terms", "factors", "repeats") if sketch.joint else ()
+    if sketch.likelihood == GAUSSIAN:
+        of_terms = (*of_terms, "likelihood", "constants")
     return {name: value for name, value in vars(sketch).items() if name not in of_terms}
 
 

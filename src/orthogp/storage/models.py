@@ -291,6 +291,14 @@ class KeptRegressor(KeptFit):
     seconds: dict[str, float]
     covariate_names: tuple[str, ...] = ()
     noise_in_kernel: bool = False
+    dispersion: float | None = None
+    passes: int = 1
+
+    @staticmethod
+    def _given(model: Any) -> dict[str, Any]:
+        # The sums give the posterior of Gaussian noise by one solution, others by many steps.
+        sketch = model._sketch if model.likelihood_ is None else None
+        return {"posterior": kept_of(model.posterior_, sketch)}
 
     def _derive(self, model: Any) -> None:
         num_dims = _check_columns(self.columns, self.domain, model)
@@ -325,8 +333,19 @@ class KeptRegressor(KeptFit):
             there = isinstance(posterior, kind)
             wanted = f"must {'' if there else 'not '}be {name}, by its posterior"
             demand((self.engine == name) == there, wanted, "engine")
+        same = model.likelihood == sketch.likelihood
+        demand(same, f"must be of the likelihood {model.likelihood!r}", "sketch")
+        demand(self.passes >= 1, "must be at least 1", "passes")
+        family = sketch.family
+        if self.dispersion is not None:
+            positive = family is not None and family.dispersed and self.dispersion > 0
+            demand(positive, "must be positive, for a likelihood that has one", "dispersion")
+            family = None if family is None else family.with_dispersion(self.dispersion)
+        model.likelihood_ = family
         rows = sketch.statistics.count
-        model._last = Start(posterior.kernel, posterior.noise_variance, rows=rows)
+        model._last = Start(
+            posterior.kernel, posterior.noise_variance, rows=rows, likelihood=family
+        )
         model.statistics_, model.target_shift_ = sketch.statistics, sketch.shift
         model.posterior_, model.features_ = posterior, getattr(posterior, "features", None)
         features: Any = model.features_
