@@ -32,7 +32,7 @@ from orthogp.files.source import open_source
 from orthogp.forgetting import check_forgotten
 from orthogp.hyperparameters import DRAWS, Hyperparameters, hyperparameters_of, predictive
 from orthogp.inference import Domain, Functions, Gaussian
-from orthogp.inference.bounds import TOLERANCE, PredictionBounds
+from orthogp.inference.bounds import TOLERANCE
 from orthogp.inference.predictive import PredictivePosterior
 from orthogp.inference.separable import GAUSSIAN
 from orthogp.kernels import Kernel, Noise

@@ -332,8 +332,13 @@ class SeparableFitter:
         model = Model(features, likelihood, measure, known, data.constants, self._offset)
         bound = VariationalBound(model, kernel, self._threads, self._settings.late)
         if like is not None:
-            before = like.bound.model.features
-            if np.array_equal(before.lattice.spacing, features.lattice.spacing):
+            before = like.bound.model
+            same = np.array_equal(before.features.lattice.spacing, features.lattice.spacing)
+            # A grid for fewer features may be too coarse for the variances of more.
+            fine = not isinstance(measure, TorusMeasure) or np.all(
+                2 * before.reach <= measure.reach
+            )
+            if same and fine:
                 bound.begin_from(like.q, likelihood, features.residual(kernel))
         return bound
 
