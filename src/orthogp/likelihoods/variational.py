@@ -41,6 +41,7 @@ from orthogp.inference.separable import Separable
 from orthogp.inference.threads import BlasThreads
 from orthogp.kernels import Kernel
 from orthogp.likelihoods.measures import Measure, TorusMeasure
+from orthogp.statistics.nufft import TOLERANCE
 
 Floats = NDArray[np.float64]
 
@@ -434,6 +435,8 @@ class VariationalBound:
                 continue
             for i, function in enumerate((part.slope, part.curvature)):
                 cut = grid.cut(function, known - (i + 1) * reach)
+                # The sums have the transforms' relative error besides.
+                cut += TOLERANCE * float(np.abs(function).mean())
                 # What is cut is missing, and on the grid stands for other frequencies besides.
                 errors[i] += 2 * weight * cut * effects[i]
         return CutErrors(*map(float, errors))
