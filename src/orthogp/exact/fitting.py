@@ -462,7 +462,7 @@ class RowFamilyFitter(FamilyFitter):
         )
         lower, upper = summit.box[0], summit.box[1].copy()
         upper[: len(lengths)][lengths] = np.inf
-        return names_at_limit(source.slots, summit.maximum.x, lower, upper)
+        return names_at_limit(source.slots, summit.maximum.x, lower, upper, self.settings.columns)
 
     def _learns(self, placement: Placement) -> bool:
         return placement.features.learns

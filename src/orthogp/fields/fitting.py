@@ -32,7 +32,7 @@ from orthogp.learning.limits import (
 )
 from orthogp.learning.problem import Fit, FitSettings, Progress, Start
 from orthogp.learning.sketches import Sketch
-from orthogp.learning.status import of_short_period
+from orthogp.learning.status import listed_limits, of_short_period
 from orthogp.rows import Domain
 from orthogp.statistics import FourierStatistics, FrequencyLattice
 from orthogp.statistics.nufft import TOLERANCE
@@ -337,7 +337,9 @@ class IterativeFitter:
             max_evaluations -= used if rival is None else 0
         scored = score(climb, first, max_evaluations, before.scored if before else None)
         self._evaluations += scored.num_evaluations
-        at_limit = names_at_limit(objective.slots, scored.evidence.vector, *limits)
+        at_limit = names_at_limit(
+            objective.slots, scored.evidence.vector, *limits, called=self._settings.columns
+        )
         return Stage(choice, objective, scored, limits, at_limit)
 
     def _limits(self, kernel: Kernel, objective: IterativeObjective) -> Limits:
@@ -548,7 +550,7 @@ def _describe(
     if not evidence.converged:
         sentences.append("The solver stopped before it converged: results are approximate.")
     if stage.at_limit:
-        sentences.append(f"The {' and '.join(stage.at_limit)} ended at a limit.")
+        sentences.append(f"The {listed_limits(stage.at_limit)} ended at a limit.")
     if certificate.wrap_error > _WRAPPED:
         sentences.append(of_short_period(certificate.wrap_error))
     return " ".join(sentences)

@@ -155,7 +155,9 @@ class FamilyFitter(ABC):
 
     def _names_at_limit(self, source: Source, summit: Summit) -> tuple[str, ...]:
         """Return the kernel's parameters that ended at a limit a user should know of."""
-        return names_at_limit(source.slots, summit.maximum.x, *summit.box)
+        return names_at_limit(
+            source.slots, summit.maximum.x, *summit.box, called=self.settings.columns
+        )
 
     def _learns(self, placement: Placement) -> bool:
         """Return whether the bound of the features says anything about hyperparameters."""

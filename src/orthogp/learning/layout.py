@@ -218,7 +218,7 @@ class Layout:
         """
         lower, upper = limits
         if self.joint:
-            return names_at_limit(learned_slots(kernel), vector, lower, upper)
+            return names_at_limit(learned_slots(kernel), vector, lower, upper, self.called)
         names, at = [], 0
         for own, present, whole in zip(
             self.kernels(kernel), components, self.components, strict=True

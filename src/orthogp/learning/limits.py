@@ -394,14 +394,27 @@ def names_at_limit(
     vector: NDArray[np.float64],
     lower: NDArray[np.float64],
     upper: NDArray[np.float64],
+    called: tuple[int, ...] | tuple[str, ...] = (),
 ) -> tuple[str, ...]:
-    """Return the kernel parameters that ended at a limit; the noise variance is not one."""
+    """Return the kernel parameters that ended at a limit; the noise variance is not one.
+
+    "smallest" stands before those at their lower limit. One of several entries is known by its
+    column, if `called` says what the columns are.
+    """
     names = []
     for slot in slots:
         entries = [""] if slot.size == 1 else [f" {i}" for i in range(slot.size)]
+        if slot.size == len(called) > 1:
+            entries = [
+                f" of {own}" if isinstance(own, str) else f" of column {own}" for own in called
+            ]
         names += [f"{slot.name}{entry}" for entry in entries]
-    near = (vector > upper - 1e-3) | (vector < lower + 1e-3)
-    return tuple(name for name, hit in zip(names, near[: len(names)], strict=True) if hit)
+    limits = zip(names, vector, lower, upper)
+    return tuple(
+        name if value > high - 1e-3 else f"smallest {name}"
+        for name, value, low, high in limits
+        if value > high - 1e-3 or value < low + 1e-3
+    )
 
 
 def _split(vector: NDArray[np.float64], slots: tuple[Slot, ...]) -> list[NDArray[np.float64]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from orthogp.inference.bounds import Certificate
@@ -50,7 +51,13 @@ def describe(ending: Ending) -> str:
 def _joint_limits(ending: Ending) -> list[str]:
     sentences = []
     lengthscales = [name for name in ending.at_limit if name.startswith("lengthscale")]
-    others = [name for name in ending.at_limit if name not in lengthscales]
+    short = [name for name in ending.at_limit if name.startswith("smallest lengthscale")]
+    others = [name for name in ending.at_limit if name not in (*lengthscales, *short)]
+    if short:
+        sentences.append(
+            f"The {listed_limits(short)} ended at the shortest that the lattice resolves: the "
+            'function is rougher than that (try solver="neighbours"), or mostly noise.'
+        )
     if lengthscales and ending.longest_period:
         sentences.append(
             f"The {' and '.join(lengthscales)} ended at the longest that the covered domain "
@@ -58,9 +65,14 @@ def _joint_limits(ending: Ending) -> list[str]:
         )
     if others:
         sentences.append(
-            f"The {' and '.join(others)} ended at a limit: the data ask for a simpler kernel."
+            f"The {listed_limits(others)} ended at a limit: the data ask for a simpler kernel."
         )
     return sentences
+
+
+def listed_limits(names: Sequence[str]) -> str:
+    """Return the parameters that `names_at_limit` gave, whichever limit it was."""
+    return " and ".join(name.removeprefix("smallest ") for name in names)
 
 
 def of_short_period(error: float) -> str:
@@ -100,7 +112,7 @@ def describe_family(name: str, ending: Ending, left_out: float) -> str:
             "Learning stopped before it settled: the hyperparameters may still move a little."
         )
     if ending.at_limit:
-        sentences.append(f"The {' and '.join(ending.at_limit)} ended at a limit.")
+        sentences.append(f"The {listed_limits(ending.at_limit)} ended at a limit.")
     return " ".join(sentences)
 
 
