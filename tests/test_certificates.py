@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from orthogp import GPRegressor, InputError
-from orthogp.kernels import Matern32
+from orthogp.kernels import Matern12, Matern32
 
 KERNEL, NOISE = Matern32(variance=1.3, lengthscale=0.3), 0.05
 
@@ -118,3 +118,17 @@ def test_draws_derivatives_and_integrals_are_about_the_polished_mean(grid) -> No
     total, _ = model.predict_integral([[0.1]], [[0.8]])
     fine = np.linspace(0.1, 0.8, 4001)
     np.testing.assert_allclose(total, np.trapezoid(exact.predict(fine[:, None]), fine), rtol=1e-3)
+
+
+def test_the_worst_error_is_found_between_the_points_of_the_grid() -> None:
+    # Clusters of few rows, a rough kernel: variances dip at the rows alone.
+    rng = np.random.default_rng(3)
+    X = np.concatenate([c + 0.002 * rng.standard_normal(8) for c in (0.1, 0.47, 0.9)])[:, None]
+    y = np.sin(9 * X[:, 0])
+    settings = {"noise_variance": 2e-3, "learn": False, "num_features": 601}
+    model, exact = (
+        GPRegressor(Matern12(1.0, 0.2), solver=solver, **settings).fit(X, y)
+        for solver in ("dense", "exact")
+    )
+    std, there = (own.predict(X, return_std=True)[1] for own in (model, exact))
+    assert np.max(np.abs(std**2 / there**2 - 1)) <= model.certificate_.variance_error

@@ -52,6 +52,8 @@ from orthogp.statistics.nufft import TOLERANCE
 
 # The largest number of points along a column at which errors are looked at, by number of columns.
 _MOST_POINTS = {1: 2**15, 2: 192, 3: 32}
+# The number of finer points along a column around one of them.
+_FINER = {1: 65, 2: 17, 3: 9}
 #: The largest number of conjugate-gradient steps that polish a mean.
 MOST_STEPS = 40
 # The largest multiple of the features' largest index up to which modes are taken.
@@ -169,21 +171,31 @@ class Guarantee(NamedTuple):
 
 
 def points_over(features: Lattice, box: Domain) -> NDArray[np.float64]:
-    """Return a grid over a box that resolves the variance of lattice features, (n, d + q).
-
-    Covariates are average, where variances are smallest, and errors largest relative to them.
-    """
-    reach, period = np.abs(features.indices).max(axis=0), features.lattice.period
-    # A variance has twice the frequencies of its features; four points for a half-wave of it.
-    wanted = np.ceil(16 * (reach + 1) * box.width / period).astype(int)
-    numbers = np.clip(wanted, 9, _MOST_POINTS[len(period)])
+    """Return a grid over a box that resolves the variance of lattice features, (n, d)."""
+    numbers = _grid_sizes(features, box)
     axes = [
         np.linspace(lower, upper, n)
         for lower, upper, n in zip(box.lower, box.upper, numbers, strict=True)
     ]
-    places = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, len(axes))
-    average = features.mean.origin[len(features.mean.origin) - features.mean.num_covariates :]
-    return np.concatenate([places, np.tile(average, (len(places), 1))], axis=1)
+    return np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, len(axes))
+
+
+def points_around(
+    features: Lattice, box: Domain, points: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return finer points around some of the grid over a box, up to the next ones, (n, d)."""
+    spacing = box.width / (_grid_sizes(features, box) - 1)
+    steps = np.linspace(-1, 1, _FINER[len(spacing)])
+    steps = np.stack(np.meshgrid(*[steps] * len(spacing), indexing="ij"), axis=-1)
+    around = points[:, None] + steps.reshape(-1, len(spacing)) * spacing
+    return np.clip(around.reshape(-1, len(spacing)), box.lower, box.upper)
+
+
+def _grid_sizes(features: Lattice, box: Domain) -> NDArray[np.int64]:
+    reach, period = np.abs(features.indices).max(axis=0), features.lattice.period
+    # A variance has twice the frequencies of its features; four points for a half-wave of it.
+    wanted = np.ceil(16 * (reach + 1) * box.width / period).astype(np.int64)
+    return np.clip(wanted, 9, _MOST_POINTS[len(period)])
 
 
 class PolishedMean(NamedTuple):

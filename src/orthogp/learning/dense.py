@@ -25,7 +25,13 @@ from orthogp.inference.bounds import (
     titsias_bound,
     upper_bound,
 )
-from orthogp.inference.certificates import MOST_STEPS, judge, judge_components, points_over
+from orthogp.inference.certificates import (
+    MOST_STEPS,
+    judge,
+    judge_components,
+    points_around,
+    points_over,
+)
 from orthogp.inference.component_posterior import AdditivePosterior, target_shares
 from orthogp.inference.moments import Moments
 from orthogp.inference.objective import LatticeObjective
@@ -61,7 +67,7 @@ _SHARE_OF_WRAP = 0.1
 # How much larger ε of a Markov process is than its wrap error, about.
 _RATIO_TO_WRAP = 8.0
 # The number of variances, from the least to the prior's, and of points, at which errors of several
-# components are looked at.
+# components are looked at; of one component, the number of points that are looked at closely.
 _NUM_VARIANCES = 64
 # The smallest difference, relative to k(0), that is asked for: rounding hides smaller ones.
 _LEAST_WRAP = 1e-14
@@ -534,8 +540,12 @@ class Fitter:
             )
             solution = solution._replace(polished=verdict.polished, guarantee=verdict.guarantee)
             posterior = Posterior(features.parts[0], best.kernel, noise, solution, box)
-            variances = posterior.predict(points_over(features.parts[0], box)).variance
-            typical = variances
+            points = points_over(features.parts[0], box)
+            typical = posterior.predict(points).variance
+            # Errors are the largest where variances are the smallest, and that may lie between.
+            worst = points[np.argsort(typical)[:_NUM_VARIANCES]]
+            closer = points_around(features.parts[0], box, worst)
+            variances = np.append(typical, posterior.predict(closer).variance)
         else:
             own = cast("AdditiveLattice", features)
             sums = cast("AdditiveStatistics", objective.statistics)
