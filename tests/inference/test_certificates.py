@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 from orthogp.features import AdditiveLattice, Lattice, MeanPrior
 from orthogp.features.base import prior_variance
 from orthogp.features.series import lattice_masses
+from orthogp.inference import known_modes
 from orthogp.inference.bounds import factorise, one_pass_bound, unwhiten, whiten
 from orthogp.inference.certificates import judge, judge_components, polish
 from orthogp.inference.component_posterior import lattice_posterior
@@ -302,3 +303,18 @@ def test_the_exact_process_lies_within_the_bounds_of_components(which, most) -> 
     weighted = below.total - verdict.slack
     assert weighted <= evidence
     assert evidence <= below.complexity + verdict.data_fit + verdict.slack
+
+
+def test_densities_of_rows_on_a_line_are_bounded_in_two_columns():
+    # Modes that vary along the first column only: the second has one point.
+    X = np.random.default_rng(0).uniform(0, 1, (50, 1))
+    wide = np.column_stack([X, np.full(50, 0.5)])
+    line = FrequencyLattice(np.array([2 * np.pi]), np.array([6]), np.array([0.5]))
+    plane = FrequencyLattice(np.full(2, 2 * np.pi), np.array([6, 0]), np.full(2, 0.5))
+    sums = [
+        FourierStatistics.from_data(lattice, own, np.zeros(50))
+        for lattice, own in ((line, X), (plane, wide))
+    ]
+    found = [known_modes._largest_value(own.point_sums) for own in sums]
+    assert found[1] == pytest.approx(found[0], rel=0.5)
+    assert found[1] >= 50
