@@ -32,7 +32,7 @@ from pathlib import Path
 import numpy as np
 
 # Seconds after which a row is stopped.
-LONGEST = 180
+LONGEST = 150
 # Seconds of training for inducing points, which have no end of their own.
 TRAINING = 60
 # Inducing points, rows in a batch and the step of Adam: usual choices.

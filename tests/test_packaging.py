@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import venv
@@ -78,6 +79,36 @@ def test_installs_into_empty_environment(wheel: Path, tmp_path: Path) -> None:
     assert version == source_version()
     assert Path(file).is_relative_to(home)
     assert "demo" in run(binaries / "orthogp", "--help", cwd=tmp_path)
+
+    # Without extras: a table is fitted and predicted, and a report says what to install.
+    rows = "".join(f"{i / 10},{(i % 7) / 7}\n" for i in range(60))
+    (tmp_path / "rows.csv").write_text(f"x,y\n{rows}")
+    command = binaries / "orthogp"
+    run(command, "fit", "rows.csv", "--target", "y", "--out", "m.orthogp", cwd=tmp_path)
+    run(command, "predict", "m.orthogp", "rows.csv", "--out", "p.csv", cwd=tmp_path)
+    assert len((tmp_path / "p.csv").read_text().splitlines()) == 61
+    report = [command, "report", "m.orthogp", "--out", "r.html"]
+    refused = subprocess.run(report, cwd=tmp_path, capture_output=True, text=True)
+    assert refused.returncode == 1
+    assert "pip install 'orthogp[plots]'" in refused.stderr
+    assert len(refused.stderr.splitlines()) == 1
+
+
+@pytest.mark.slow
+def test_source_archive_builds_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
+    build = [sys.executable, "-m", "build", "--no-isolation", "--outdir", tmp_path]
+    run(*build, "--sdist", ROOT, cwd=tmp_path)
+    (archive,) = tmp_path.glob("*.tar.gz")
+    shutil.unpack_archive(archive, tmp_path / "source", filter="data")
+    (source,) = (tmp_path / "source").iterdir()
+    for name in ("README.md", "CHANGELOG.md", "docs/conf.py", "tests/oracles.py", "scripts/test"):
+        assert (source / name).is_file(), name
+    run(*build, "--wheel", source, cwd=tmp_path)
+    (again,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as first, zipfile.ZipFile(again) as second:
+        assert first.namelist() == second.namelist()
+        for name in first.namelist():
+            assert first.read(name) == second.read(name), name
 
 
 def test_lock_pins_every_requirement() -> None:

@@ -33,7 +33,8 @@ PAGES = [
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_first_example_prints_what_the_page_shows(page):
+def test_first_example_prints_what_the_page_shows(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     before, shown = (ROOT / page).read_text(encoding="utf-8").split("```text\n")[:2]
     code = "\n".join(re.findall(r"```python\n(.*?)```", before, re.DOTALL))
     check(code, shown.split("```")[0], page)

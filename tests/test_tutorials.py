@@ -1,4 +1,4 @@
-"""The tutorials run, hold what they claim, and their pages show what they print."""
+"""Tutorials and examples run, hold what they claim, and their pages show what they print."""
 
 import importlib.util
 import os
@@ -20,32 +20,37 @@ def load_render():
 
 
 render = load_render()
+PAGES = (*render.TUTORIALS, *render.GALLERY)
 
 
-def test_every_script_is_a_tutorial_with_a_page_in_the_index():
-    scripts = {path.stem for path in FOLDER.glob("*.py")} - {"render"}
-    assert scripts == set(render.TUTORIALS)
-    index = (FOLDER / "README.md").read_text(encoding="utf-8")
+@pytest.mark.parametrize(
+    ("folder", "names"), [(FOLDER, render.TUTORIALS), (render.GALLERY_FOLDER, render.GALLERY)]
+)
+def test_every_script_has_a_page_in_the_index(folder, names):
+    scripts = {path.stem for path in folder.glob("*.py")} - {"render"}
+    assert scripts == set(names)
+    index = (folder / "README.md").read_text(encoding="utf-8")
     assert all(f"({name}.md)" in index for name in scripts)
 
 
-@pytest.mark.parametrize("name", render.TUTORIALS)
+@pytest.mark.parametrize("name", PAGES)
 def test_page_is_made_from_the_present_script(name):
     cells = render.read_cells(name)
     nothing = [render.Result("", ())] * len(cells)
-    page = (FOLDER / f"{name}.md").read_text(encoding="utf-8")
+    page = (render.folder_of(name) / f"{name}.md").read_text(encoding="utf-8")
     assert render.without_results(page) == render.write_page(name, cells, nothing)
 
 
-@pytest.mark.parametrize("name", render.TUTORIALS)
-def test_tutorial_ends_with_checks(name):
+@pytest.mark.parametrize("name", PAGES)
+def test_page_ends_with_checks(name):
     code = [cell.text for cell in render.read_cells(name) if cell.is_code]
-    assert code[-1].count("assert ") >= 3
+    assert code[-1].count("assert ") >= (3 if name in render.TUTORIALS else 1)
 
 
 def test_images_are_small_and_shown():
-    pages = "".join(path.read_text(encoding="utf-8") for path in FOLDER.glob("*.md"))
-    images = list(render.IMAGES.glob("tutorial-*"))
+    folders = (FOLDER, render.GALLERY_FOLDER)
+    pages = "".join(p.read_text(encoding="utf-8") for f in folders for p in f.glob("*.md"))
+    images = [*render.IMAGES.glob("tutorial-*"), *render.IMAGES.glob("gallery-*")]
     assert images
     for image in images:
         assert image.stat().st_size < LARGEST_IMAGE, image.name
@@ -54,17 +59,16 @@ def test_images_are_small_and_shown():
 
 @pytest.mark.parametrize(
     "name",
-    [
-        pytest.param(name, marks=[] if name == "quick_start" else pytest.mark.slow)
-        for name in render.TUTORIALS
-    ],
+    [pytest.param(name, marks=[] if name == "quick_start" else pytest.mark.slow) for name in PAGES],
 )
-def test_tutorial_runs_and_prints_what_its_page_shows(name, tmp_path, monkeypatch):
+def test_script_runs_and_prints_what_its_page_shows(name, tmp_path, monkeypatch):
+    if render.needs_data(name) and "ORTHOGP_DATA" not in os.environ:
+        pytest.skip("ORTHOGP_DATA names no folder of data sets")
     monkeypatch.chdir(tmp_path)
     # Commands that it starts run in another folder, where a relative path leads nowhere.
     paths = [str(render.SOURCE), os.environ.get("PYTHONPATH", "")]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))
     cells = render.read_cells(name)
     printed = render.write_page(name, cells, render.run_cells(name, cells))
-    page = (FOLDER / f"{name}.md").read_text(encoding="utf-8")
+    page = (render.folder_of(name) / f"{name}.md").read_text(encoding="utf-8")
     assert render.outputs(printed) == render.outputs(page)

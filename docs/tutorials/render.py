@@ -1,10 +1,11 @@
-"""Runs the tutorials and writes, beside each, a page with its code, its output and its figures.
+"""Runs tutorials and examples of the gallery, and writes the page of each: code, output, figures.
 
     python docs/tutorials/render.py [NAME ...]
 
-A tutorial is a script in cells, each begun by a line `# %%` (code) or `# %% [markdown]` (text in
-comments), which editors and Jupytext show as a notebook. It runs in an empty folder; images that a
-cell leaves there are shown below it.
+Some examples read a data set of the folder that the variable ORTHOGP_DATA names; without it, they
+are left out. A tutorial is a script in cells, each begun by a line `# %%` (code) or
+`# %% [markdown]` (text in comments), which editors and Jupytext show as a notebook. It runs in an
+empty folder; images that a cell leaves there are shown below it.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import NamedTuple
 
 HERE = Path(__file__).resolve().parent
 IMAGES = HERE.parent / "images"
+GALLERY_FOLDER = HERE.parent / "gallery"
 SOURCE = HERE.parents[1] / "src"
 TUTORIALS = (
     "quick_start",
@@ -30,6 +32,18 @@ TUTORIALS = (
     "adding_a_kernel",
     "adding_a_family",
     "choosing_a_model",
+)
+GALLERY = (
+    "carbon_dioxide",
+    "diabetes",
+    "wine",
+    "precipitation",
+    "terrain",
+    "clouds",
+    "household",
+    "flights",
+    "weather",
+    "robot",
 )
 # What a page says that depends on the machine and the moment; outputs are compared without it.
 _NUMBER = re.compile(r"[-−]?\d[\d,]*(\.\d+)?(e[-+]?\d+)?")
@@ -49,9 +63,19 @@ class Result(NamedTuple):
     images: tuple[str, ...]
 
 
+def folder_of(name: str) -> Path:
+    """Return where a script is, and its page."""
+    return HERE if name in TUTORIALS else GALLERY_FOLDER
+
+
+def needs_data(name: str) -> bool:
+    """Return whether a script reads a data set that is not part of the repository."""
+    return "ORTHOGP_DATA" in (folder_of(name) / f"{name}.py").read_text(encoding="utf-8")
+
+
 def read_cells(name: str) -> list[Cell]:
-    """Return the cells of a tutorial."""
-    text = (HERE / f"{name}.py").read_text(encoding="utf-8")
+    """Return the cells of a script."""
+    text = (folder_of(name) / f"{name}.py").read_text(encoding="utf-8")
     cells = []
     for part in re.split(r"^(?=# %%)", text, flags=re.MULTILINE):
         head, _, body = part.partition("\n")
@@ -111,7 +135,8 @@ def outputs(page: str) -> list[str]:
 
 def image_name(name: str, image: str) -> str:
     """Return what an image is called in docs/images."""
-    return f"tutorial-{name.replace('_', '-')}-{image}"
+    kind = "tutorial" if name in TUTORIALS else "gallery"
+    return f"{kind}-{name.replace('_', '-')}-{image}"
 
 
 def render(name: str) -> Path:
@@ -129,14 +154,18 @@ def render(name: str) -> Path:
                     (IMAGES / image_name(name, image)).write_bytes(Path(image).read_bytes())
         finally:
             os.chdir(folder)
-    page = HERE / f"{name}.md"
+    page = folder_of(name) / f"{name}.md"
     page.write_text(write_page(name, cells, results), encoding="utf-8")
     return page
 
 
 def main() -> None:
-    """Render the tutorials named, or all, each in a process of its own."""
-    names = sys.argv[1:] or TUTORIALS
+    """Render the pages named, or all that can be, each in a process of its own."""
+    names = sys.argv[1:] or [
+        name
+        for name in (*TUTORIALS, *GALLERY)
+        if "ORTHOGP_DATA" in os.environ or not needs_data(name)
+    ]
     if len(names) == 1:
         print(render(names[0]))
         return
