@@ -355,6 +355,13 @@ def reason(kernel: Kernel, num_targets: int = 1) -> str:
     return found.reason
 
 
+def test_counts_have_no_sliders() -> None:
+    X = np.linspace(0, 1, 60)[:, None]
+    counts = np.random.default_rng(0).poisson(3.0, 60)
+    model = GPRegressor(RBF(1.0, 0.3), likelihood="poisson", learn=False).fit(X, counts)
+    assert "Gaussian noise" in live_content(Figures(model, None)).reason
+
+
 def test_where_there_are_no_sliders_there_is_a_reason() -> None:
     assert "single RBF or Matérn kernel" in reason(QuasiPeriodic(1.0, 1.0, 0.3, 1.0))
     assert "single RBF or Matérn kernel" in reason(RBF(1.0, 1.0) + Matern32(1.0, 1.0))

@@ -149,6 +149,8 @@ def _obstacle(model: Any) -> str:
     """Return why there are no sliders for a model, or nothing."""
     if hasattr(model, "classes_"):
         return "There are sliders for regressions only; this model is a classifier."
+    if model.likelihood_ is not None:
+        return "There are sliders for Gaussian noise; this model has another likelihood."
     if len(model.target_scale_) > 1:
         return f"There are sliders for one target; this model has {len(model.target_scale_)}."
     if model.posterior_.additive:
