@@ -118,6 +118,39 @@ def test_constant_targets_are_predicted_with_a_warning():
     np.testing.assert_allclose(model.predict(X), 3.7, rtol=1e-9)
 
 
+@pytest.mark.parametrize("solver", ["exact", "dense", "neighbours"])
+@pytest.mark.parametrize("value", [0.0, 5.0, -2e9])
+def test_bands_around_constants_are_narrow(value, solver, tmp_path):
+    y = np.full(20, value)
+    with pytest.warns(FitWarning, match="y is constant"):
+        model = GPRegressor(solver=solver, max_features=50).fit(X, y)
+    _, std = model.predict(X, return_std=True, include_noise=True)
+    assert np.all((std > 0) & (std <= 1e-7 * max(abs(value), 1.0)))
+    model.diagnose(X, y)
+    model.report(tmp_path / "page.html")
+
+
+def test_a_constant_beside_another_target_has_a_narrow_band_of_its_own():
+    rng = np.random.default_rng(0)
+    inputs = rng.uniform(0, 1, (60, 1))
+    y = np.sin(6 * inputs[:, 0]) + 0.1 * rng.standard_normal(60)
+    both = GPRegressor("rbf").fit(inputs, np.column_stack([y, np.full(60, 5.0)]))
+    _, std = both.predict(inputs, return_std=True)
+    assert np.all(std[:, 1] < 1e-7)
+    assert np.all(std[:, 0] > 0.01)
+
+
+def test_copies_of_every_row_are_named_in_a_warning():
+    rng = np.random.default_rng(0)
+    inputs, y = rng.uniform(0, 1, (30, 2)), rng.standard_normal(30)
+    with pytest.warns(FitWarning, match="Every row occurs 3 times with the same target"):
+        GPRegressor("rbf").fit(np.tile(inputs, (3, 1)), np.tile(y, 3))
+    # Measurements that are repeated, and values that are few, are no copies.
+    GPRegressor("rbf").fit(np.tile(inputs, (2, 1)), np.append(y, y + 0.1))
+    few = rng.integers(0, 4, (400, 2))
+    GPRegressor("rbf").fit(few, few.sum(axis=1) % 3 + rng.integers(0, 2, 400))
+
+
 def test_constant_input_column_is_named_in_a_warning():
     with pytest.warns(FitWarning, match="column 1 is constant"):
         model = GPRegressor("rbf", max_features=100).fit(np.hstack([X, np.ones((20, 1))]), Y)

@@ -53,6 +53,7 @@ from orthogp.validation import (
     check_takes_size,
     choose_model,
     warn_constant_columns,
+    warn_repeated_rows,
     with_sizes,
 )
 
@@ -252,6 +253,7 @@ class GPRegressor(RegressorMixin, GPEstimator):
         rows = with_covariates(self, rows, covariates, reset=True)
         outcome = fit_rows(Task(self, rows, began))
         warn_constant_columns(self, rows.used, outcome.model.columns)
+        warn_repeated_rows(rows)
         self._adopt(outcome, None, began)
         self._one_target = rows.one_target or self.likelihood_ is not None
         return self

@@ -53,6 +53,8 @@ _LARGEST_SPAN = 1e90
 _LARGEST_INPUT = 1e120
 # The largest target, which leaves room for the squares of a million of them.
 _LARGEST_TARGET = 1e151
+# The fewest different rows of which copies are told from rows that are equal by chance.
+_LEAST_COPIED = 10
 # The largest number of rows that weights may stand for; no noise variance resolves as many.
 _MOST_REPEATS = 1e30
 
@@ -269,6 +271,32 @@ def warn_constant_columns(estimator: Any, X: NDArray, columns: NDArray[np.int64]
         shown = ", ".join(str(d) if names is None else repr(str(names[d])) for d in constant)
         warnings.warn(
             f"Input column {shown} is constant and says nothing about y: drop it.",
+            FitWarning,
+            stacklevel=4,
+        )
+
+
+def warn_repeated_rows(rows: Rows) -> None:
+    """Warn if every row is there several times, with the same targets: copies, not measurements.
+
+    Where inputs and targets have few values, equal rows are no copies, but then numbers of equal
+    rows differ, and have no common divisor.
+    """
+    if rows.weights is not None or len(rows.X) < 2 * _LEAST_COPIED:
+        return
+    some = np.linspace(0, len(rows.X) - 1, _LEAST_COPIED).astype(int)
+    for row in some:
+        same = np.flatnonzero(rows.X[:, 0] == rows.X[row, 0])
+        equal = np.all(rows.X[same] == rows.X[row], axis=1)
+        if np.count_nonzero(equal & np.all(rows.y[same] == rows.y[row], axis=1)) < 2:
+            return
+    numbers = rows.merged().weights
+    assert numbers is not None
+    times = int(np.gcd.reduce(numbers.astype(np.int64)))
+    if times > 1 and len(numbers) >= _LEAST_COPIED:
+        warnings.warn(
+            f"Every row occurs {times} times with the same target: copies count as measurements of "
+            "their own, and make bands too narrow; drop them.",
             FitWarning,
             stacklevel=4,
         )

@@ -45,6 +45,8 @@ _SUSPICIOUS = 1.25
 # The largest ratio of wanted modes to modes of the lattice for which the iterative solver is tried
 # beside another engine in three columns, where a fit takes a quarter of an hour.
 _WORTH_A_TRIAL = 8.0
+# The least noise variance to start from, where neighbours of equal targets show none.
+_LEAST_NOISE = 1e-12
 # The number of rows in a window.
 _WINDOW_ROWS = 400
 # The number of windows around a centre.
@@ -226,7 +228,7 @@ class LatticeLearner:
         kernel, differences = stage.best.kernel, windows.neighbour_variance
         self._progress.say("learning from windows of the rows")
         quieter = [
-            Start(start.kernel, min(start.noise_variance, share * differences))
+            Start(start.kernel, min(start.noise_variance, max(share * differences, _LEAST_NOISE)))
             for start in (stage.best, *_extremes(starts))
             for share in (0.9, 0.1)
         ]

@@ -32,6 +32,10 @@ ROUNDING = 8 * np.finfo(np.float64).eps
 # Targets that vary by less have squares that are no normal numbers.
 _LEAST_SPREAD = 1e-140
 
+# The standard deviation of targets that do not vary, relative to them: their bands are narrow, and
+# wide enough for double precision.
+_CONSTANT_SD = 1e-8
+
 # Standard deviations of the mean function's coefficients, in standard deviations of the targets,
 # broad enough to leave the decision to the data: of the offset,
 OFFSET_SD = 10.0
@@ -234,9 +238,13 @@ class Sketch:
             variance = variance + (self.shift + centre) ** 2
         scale = np.sqrt(np.where(constant | (variance <= 0), 1.0, variance))
         if shared:
-            # A constant has no scale to share.
+            # A constant has no scale to share, and a user's kernel has one of its own.
             varying = scale if np.all(constant) else scale[~constant]
             scale = np.full_like(scale, np.sqrt(np.mean(varying**2)))
+        elif self.mean.offset_variance:
+            least = np.maximum(np.abs(offset), _LEAST_SPREAD / _CONSTANT_SD)
+            narrow = _CONSTANT_SD * np.where(offset == 0, 1.0, least)
+            scale = np.where(constant, narrow, scale)
         return Units(offset, scale, bool(np.all(constant)))
 
     def standardised(self, units: Units) -> Any:

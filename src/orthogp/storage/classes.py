@@ -64,6 +64,10 @@ _MOST_FEATURES = 2**26
 MOST_COLUMNS = 2**20
 # The largest number of parts of a sum or a product of kernels.
 _MOST_PARTS = 4096
+# The number of parts that kernels may have besides one for each column and each pair of columns.
+_FEW_PARTS = 32
+# The rounding of sums, relative to them.
+_SLACK = 1e-6
 # The largest factor by which the lattice of a component may be decimated.
 _MOST_FACTOR = 2**20
 
@@ -84,6 +88,13 @@ def demand_shape(array: NDArray, shape: tuple[int | None, ...], name: str) -> No
     )
     shown = ", ".join("any" if n is None else str(n) for n in shape)
     demand(fits, f"must have shape ({shown}), got {array.shape}", name)
+
+
+def demand_few_parts(kernel: Kernel, num_columns: int) -> None:
+    """Raise `RefusedError` if a kernel has far more parts than columns and pairs of columns."""
+    most = _FEW_PARTS + num_columns * (num_columns + 1) // 2
+    number = sum(1 for _ in kernel.primitives())
+    demand(number <= most, f"must have at most {most} parts, got {number}", "kernel")
 
 
 def _distinct_columns(columns: tuple[int, ...], name: str) -> None:
@@ -273,6 +284,13 @@ def _fourier_statistics(**values: Any) -> FourierStatistics:
     demand_shape(held.covariate_sums, (q, half), "covariate_sums")
     demand_shape(held.covariate_gram, (q, q), "covariate_gram")
     demand_shape(held.covariate_targets, (q, p), "covariate_targets")
+    # No rows have larger sums than their number, or than their squares allow.
+    number = (1 + _SLACK) * held.count
+    numbers = abs(points[0] - held.count) <= _SLACK * held.count and np.all(abs(points) <= number)
+    demand(numbers, "must not exceed the number of rows", "point_sums")
+    most = np.sqrt(number * np.maximum(held.yy, 0.0)) * (1 + _SLACK)
+    within = np.all(abs(held.target_sums) <= most[:, None] + _SLACK * most.max())
+    demand(within, "must not exceed what squares of targets allow", "target_sums")
     return replace(
         held,
         point_sums=whole(points[None], lattice.point_shape)[0],
@@ -402,7 +420,9 @@ def _kept_rows(
 ) -> KeptRows:
     wide = X.shape[1] == len(extent.lower) + mean.num_covariates
     demand(wide, "must have the columns of the extent, and the covariates", "X")
-    several = len(X) > 1 and y.shape[1] > 0 and np.all(weights > 0)
+    inputs = X[:, : len(extent.lower)]
+    demand(extent.outside(inputs) is None, "must hold all rows", "extent")
+    several = len(X) > 1 and y.shape[1] > 0 and np.all((weights > 1e-200) & (weights < 1e200))
     demand(several, "must be at least two rows of positive weight", "weights")
     return KeptRows(RowTotals.of(y, weights, shift), extent, mean, shift, X, y, weights)
 

@@ -13,6 +13,7 @@ import inspect
 import os
 import types
 import typing
+import unicodedata
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from operator import attrgetter
@@ -284,6 +285,8 @@ class Decoder:
                 self._fail(where, f"must be finite, got {number}")
             return number
         # Not `isinstance`, for which true is a whole number.
+        if hint is str and type(node) is str:
+            return printable(node)
         if type(node) is not hint or (hint is int and abs(node) > _LARGEST):
             self._fail(where, f"must be {_SCALARS[hint]}, got {_short(node)}")
         return node
@@ -421,6 +424,11 @@ def _as_array(node: Any) -> Any:
         return np.array(node, dtype=np.int64 if whole else np.float64)
     except OverflowError:
         return None
+
+
+def printable(text: str) -> str:
+    """Return a text without control characters, by which a file could speak to a terminal."""
+    return "".join(char for char in text if char in "\n\t" or unicodedata.category(char) != "Cc")
 
 
 def _sentence(source: str, where: str, what: str) -> str:

@@ -83,8 +83,8 @@ def read_file(path: FilePath, kinds: tuple[str, ...]) -> tuple[Header, dict[str,
         reader = _Reader(path, stream)
         if reader.header.kind not in kinds:
             raise FileError(
-                f"{path} holds a {_shortened(reader.header.kind)}, but a {' or '.join(kinds)} is "
-                "wanted: give another file, or load it as what it is."
+                f"{path} holds a {_shortened(repr(reader.header.kind)[1:-1])}, but a "
+                f"{' or '.join(kinds)} is wanted: give another file, or load it as what it is."
             )
         return reader.header, reader.content()
 

@@ -34,18 +34,26 @@ from orthogp.report.diagnostics import Diagnostics
 from orthogp.rows import Units
 from orthogp.statistics.nufft import available_threads
 from orthogp.stochastic.training import Progress
-from orthogp.storage.classes import MOST_COLUMNS, Floats, demand, demand_shape
+from orthogp.storage.classes import (
+    MOST_COLUMNS,
+    Floats,
+    demand,
+    demand_few_parts,
+    demand_shape,
+)
 from orthogp.storage.codec import (
     TYPE,
     RefusedError,
     decoding,
     encode,
+    printable,
     register,
     registered_name,
     taken,
 )
 from orthogp.storage.container import FilePath, Header, read_file, write_file
 from orthogp.storage.posteriors import KeptPosterior, Setting, kept_of, restored
+from orthogp.validation import check_settings
 
 Saved = TypeVar("Saved")
 
@@ -134,7 +142,7 @@ def _model(path: FilePath, kinds: tuple[str, ...], kind: type | None) -> Any:
         # Estimators are made of parts that save sketches, and are found by name.
         model = kept.model(kind or getattr(import_module("orthogp"), header.kind))
         if header.about:
-            model.about_ = header.about
+            model.about_ = _printable(header.about)
     return model
 
 
@@ -191,6 +199,8 @@ class KeptModel(NamedTuple):
         if unknown:
             raise RefusedError("is no parameter of the estimator", f"settings/{min(unknown)[:60]}")
         model: Any = kind(**self.settings)
+        if hasattr(model, "solver"):
+            check_settings(model)
         within = 1 <= self.num_columns <= MOST_COLUMNS
         demand(within, f"must be from 1 to {MOST_COLUMNS}", "num_columns")
         model.n_features_in_ = self.num_columns
@@ -302,6 +312,8 @@ class KeptRegressor(KeptFit):
 
     def _derive(self, model: Any) -> None:
         num_dims = _check_columns(self.columns, self.domain, model)
+        _check_bounds(self.elbo, self.tightened_bound, self.upper_bound)
+        demand_few_parts(self.kernel, len(self.columns))
         self.kernel.check(model.n_features_in_)
         embedding = Embedding.of(self.kernel, model.n_features_in_)
         if embedding is not None:
@@ -483,6 +495,21 @@ class KeptStochastic(KeptFit):
 
 
 # ---------------------------------------------------------------------- parts
+
+
+def _printable(notes: Any) -> Any:
+    """Return notes about a model without control characters in their texts."""
+    if isinstance(notes, dict):
+        return {printable(name): _printable(own) for name, own in notes.items()}
+    if isinstance(notes, list):
+        return [_printable(own) for own in notes]
+    return printable(notes) if isinstance(notes, str) else notes
+
+
+def _check_bounds(elbo: float, tightened: float, upper: float) -> None:
+    """Raise `RefusedError` unless lower bounds lie below the upper one, up to rounding."""
+    room = 1e-6 * (1 + abs(upper)) if np.isfinite(upper) else 0.0
+    demand(not max(elbo, tightened) > upper + room, "must not exceed the upper bound", "elbo")
 
 
 def _check_columns(columns: NDArray[np.int64], domain: Domain, model: Any) -> int:

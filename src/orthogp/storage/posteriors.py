@@ -42,6 +42,7 @@ from orthogp.storage.classes import (
     Floats,
     check_mean_columns,
     demand,
+    demand_few_parts,
     demand_shape,
     whole,
 )
@@ -114,6 +115,7 @@ def kept_of(posterior: Any, sketch: Sketch | None) -> KeptPosterior:
 def restored(kept: KeptPosterior, setting: Setting, where: str) -> Any:
     """Return the posterior that a file holds, having seen that it predicts."""
     try:
+        demand_few_parts(kept.kernel, setting.num_dims)
         kept.kernel.check(setting.num_dims)
         demand(kept.noise_variance > 0, "must be positive", "noise_variance")
         domain, num_dims = getattr(kept, "domain", None), setting.num_dims
@@ -121,19 +123,30 @@ def restored(kept: KeptPosterior, setting: Setting, where: str) -> Any:
             demand(len(domain.lower) == num_dims, f"must be of {num_dims} columns", "domain")
         posterior = kept._posterior(setting)
         # Parts that do not fit each other fail here, and not in the hands of a user.
-        edges = np.zeros(num_dims) if domain is None else domain.lower
-        edges = np.append(edges, np.zeros(setting.num_covariates))
-        point = np.where(np.isfinite(edges), edges, 0.0)[None]
+        points = _places(setting, domain)
         with warnings.catch_warnings(action="ignore"):
-            mean = posterior.predict(point).mean
-        demand(mean.shape == (1, setting.num_targets), f"must be of {setting.num_targets} targets")
-        numbers = [posterior.prior_variance, posterior.residual]
+            mean, variance = posterior.predict(points)
+        fits = mean.shape == (len(points), setting.num_targets)
+        demand(fits, f"must be of {setting.num_targets} targets")
+        numbers = [posterior.prior_variance, posterior.residual, mean.sum(), variance.sum()]
         if isinstance(posterior, Posterior):
             numbers += [posterior.mean.sum(), posterior.chol.sum()]
         demand(np.isfinite(numbers), "does not give a finite posterior")
     except RefusedError as error:
         raise RefusedError(error.what, f"{where}/{error.name}") from error
     return posterior
+
+
+def _places(setting: Setting, domain: Domain | None) -> Floats:
+    """Return some points that a posterior must be able to predict at, (n, d)."""
+    boxes = [] if domain is None else [domain]
+    boxes += [] if setting.sketch is None else [setting.sketch.extent]
+    points = [np.zeros(setting.num_dims)]
+    for lower, upper in boxes:
+        if np.isfinite(lower).all() and np.isfinite(upper).all():
+            points += [lower, lower / 2 + upper / 2, upper]
+    covariates = np.zeros((len(points), setting.num_covariates))
+    return np.concatenate([np.stack(points), covariates], axis=1)
 
 
 # ---------------------------------------------------------------------- series
