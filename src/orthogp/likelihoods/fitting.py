@@ -251,7 +251,11 @@ class SeparableFitter:
         """Learn on until lattice, features and sums are those that the result asks for."""
         for _ in range(8):
             size = min(self._final_size(best.kernel, best), 4 * best.num_features)
-            stage = self._searched(best, size, _LONG, headroom=HEADROOM_LAST, refined=True)
+            try:
+                stage = self._searched(best, size, _LONG, headroom=HEADROOM_LAST, refined=True)
+            except UnresolvedError:
+                # The last stage was resolved, and stays.
+                break
             gain = stage.value - best.value
             grown = stage.num_features > best.num_features
             if gain > 0 or grown:

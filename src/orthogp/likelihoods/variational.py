@@ -59,6 +59,8 @@ _POLISHING = 20
 _POLISHED = 1e-12
 # The number of times that a step is halved before it is given up.
 _HALVINGS = 12
+# The error of sums relative to Σ w, typically: their tolerance, a bound, is fifty times as much.
+_SUMS = TOLERANCE / 50
 # The step in log r by which the bound is differentiated.
 _DIFFERENCE = 1e-4
 (potri,) = get_lapack_funcs(("potri",), dtype=np.float64)
@@ -435,8 +437,8 @@ class VariationalBound:
                 continue
             for i, function in enumerate((part.slope, part.curvature)):
                 cut = grid.cut(function, known - (i + 1) * reach)
-                # The sums have the transforms' relative error besides.
-                cut += TOLERANCE * float(np.abs(function).mean())
+                # Beside values that are huge where no rows are, the sums' own error counts too.
+                cut += _SUMS * float(np.abs(function).mean())
                 # What is cut is missing, and on the grid stands for other frequencies besides.
                 errors[i] += 2 * weight * cut * effects[i]
         return CutErrors(*map(float, errors))
