@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from orthogp import GPRegressor
-from orthogp.errors import InputError
+from orthogp.errors import FitWarning, InputError
 from orthogp.kernels import RBF
 
 
@@ -99,9 +99,11 @@ def test_rows_added_and_forgotten_are_as_all_at_once(likelihood):
 def test_weights_count_rows():
     X, y, sizes = data("poisson", 300)
     settings = {"likelihood": "poisson", "learn": False}
-    twice = GPRegressor(RBF(1.0, 1.0), **settings).fit(
-        np.repeat(X, 2, axis=0), np.repeat(y, 2), exposure=np.repeat(sizes["exposure"], 2)
-    )
+    both = np.repeat(X, 2, axis=0), np.repeat(y, 2)
+    with pytest.warns(FitWarning, match="occurs 2 times"):
+        twice = GPRegressor(RBF(1.0, 1.0), **settings).fit(
+            *both, exposure=np.repeat(sizes["exposure"], 2)
+        )
     weighted = GPRegressor(RBF(1.0, 1.0), **settings).fit(X, y, np.full(300, 2.0), **sizes)
     np.testing.assert_allclose(twice.predict(GRID), weighted.predict(GRID), rtol=1e-8)
     np.testing.assert_allclose(twice.elbo_, weighted.elbo_, rtol=1e-10)
