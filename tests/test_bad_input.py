@@ -218,16 +218,6 @@ def test_good_input_raises_no_warning():
         GPRegressor("rbf").fit(X, Y).predict(X)
 
 
-@pytest.mark.parametrize("make", ["pandas", "numpy"])
-def test_date_times_are_refused_rather_than_taken_as_some_number(make: str) -> None:
-    days = np.arange("2024-01-01", "2024-02-20", dtype="datetime64[D]")
-    X = days[:, None]
-    if make == "pandas":
-        X = pytest.importorskip("pandas").DataFrame({"day": days})
-    with pytest.raises(InputError, match=r"date-times: turn them into numbers"):
-        GPRegressor().fit(X, np.arange(50.0))
-
-
 class Overflowing(Kernel):
     """k = v/cosh(τ/ℓ), written so that its derivative is ∞/∞² at long lags."""
 

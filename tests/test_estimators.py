@@ -14,7 +14,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from orthogp import GPRegressor, InputError, OutOfDomainWarning
+from orthogp import FitWarning, GPRegressor, InputError, OutOfDomainWarning
 from orthogp.kernels import RBF, Matern12, Matern32, Matern52, QuasiPeriodic
 
 
@@ -311,7 +311,9 @@ def test_weights_as_precisions_divide_the_noise_variance():
 def test_duplicated_rows_need_no_jitter():
     X, y, _ = waves(50)
     model = GPRegressor(RBF(1.0, 0.2), learn=False, noise_variance=1e-2)
-    mean, std = model.fit(np.tile(X, (20, 1)), np.tile(y, 20)).predict(X, return_std=True)
+    with pytest.warns(FitWarning, match="Every row occurs 20 times"):
+        model.fit(np.tile(X, (20, 1)), np.tile(y, 20))
+    mean, std = model.predict(X, return_std=True)
     assert np.all(np.isfinite(mean))
     assert np.all(std > 0)
 

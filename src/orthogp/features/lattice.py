@@ -64,6 +64,11 @@ class MeanPrior(NamedTuple):
         """Return the columns that kernels act on, (n, d)."""
         return X[:, : X.shape[1] - self.num_covariates] if self.num_covariates else X
 
+    def with_average_covariates(self, places: NDArray) -> NDArray:
+        """Return inputs (n, d) with the covariates behind them at their averages, (n, d + q)."""
+        average = self.origin[len(self.origin) - self.num_covariates :]
+        return np.concatenate([places, np.tile(average, (len(places), 1))], axis=1)
+
     def covariates(self, X: NDArray) -> Floats:
         """Return the columns that the slopes multiply, (n, q)."""
         if self.slope_variance == 0:

@@ -171,24 +171,29 @@ class Guarantee(NamedTuple):
 
 
 def points_over(features: Lattice, box: Domain) -> NDArray[np.float64]:
-    """Return a grid over a box that resolves the variance of lattice features, (n, d)."""
+    """Return a grid over a box that resolves the variance of lattice features, (n, d + q).
+
+    Covariates are average, where variances are smallest, and errors largest relative to them.
+    """
     numbers = _grid_sizes(features, box)
     axes = [
         np.linspace(lower, upper, n)
         for lower, upper, n in zip(box.lower, box.upper, numbers, strict=True)
     ]
-    return np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, len(axes))
+    places = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, len(axes))
+    return features.mean.with_average_covariates(places)
 
 
 def points_around(
     features: Lattice, box: Domain, points: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Return finer points around some of the grid over a box, up to the next ones, (n, d)."""
+    """Return finer points around some of `points_over`, up to the next ones, (n, d + q)."""
     spacing = box.width / (_grid_sizes(features, box) - 1)
     steps = np.linspace(-1, 1, _FINER[len(spacing)])
     steps = np.stack(np.meshgrid(*[steps] * len(spacing), indexing="ij"), axis=-1)
-    around = points[:, None] + steps.reshape(-1, len(spacing)) * spacing
-    return np.clip(around.reshape(-1, len(spacing)), box.lower, box.upper)
+    around = features.mean.inputs(points)[:, None] + steps.reshape(-1, len(spacing)) * spacing
+    places = np.clip(around.reshape(-1, len(spacing)), box.lower, box.upper)
+    return features.mean.with_average_covariates(places)
 
 
 def _grid_sizes(features: Lattice, box: Domain) -> NDArray[np.int64]:
