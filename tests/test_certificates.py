@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from orthogp import GPRegressor, InputError
-from orthogp.kernels import Matern12, Matern32
+from orthogp.kernels import Matern, Matern12, Matern32
 
 KERNEL, NOISE = Matern32(variance=1.3, lengthscale=0.3), 0.05
 
@@ -132,3 +132,12 @@ def test_the_worst_error_is_found_between_the_points_of_the_grid() -> None:
     )
     std, there = (own.predict(X, return_std=True)[1] for own in (model, exact))
     assert np.max(np.abs(std**2 / there**2 - 1)) <= model.certificate_.variance_error
+
+
+def test_images_that_vanish_at_the_longest_period_still_ask_for_a_longer_one() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.uniform(0, 10, (20_000, 1))
+    y = np.sin(3 * X[:, 0]) + 0.05 * rng.standard_normal(len(X))
+    kernel = Matern(nu=2.2, variance=1.0, lengthscale=0.4)
+    model = GPRegressor(kernel, noise_variance=0.0025, learn=False, solver="dense")
+    assert model.fit(X, y).certificate_.holds

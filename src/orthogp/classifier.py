@@ -39,8 +39,6 @@ from orthogp.validation import (
     warn_constant_columns,
 )
 
-_INFERENCE = ("variational", "polya-gamma", "minibatch")
-
 #: The most features by default. Each of some hundred passes over the rows factorises a matrix of
 #: this size.
 MAX_FEATURES = 1000
@@ -194,11 +192,6 @@ class GPClassifier(ClassifierMixin, GPEstimator):
 
     def _check_model(self, num_columns: int) -> Model:
         """Return the model that the kernel stands for, if the inference can have it."""
-        if self.inference not in _INFERENCE:
-            raise InputError(
-                f"inference must be one of {', '.join(map(repr, _INFERENCE))}, got "
-                f"{self.inference!r}."
-            )
         batches = self.inference == "minibatch"
         if batches and self.mean == "linear":
             raise InputError('Mini-batches take mean=None or "constant", not "linear".')

@@ -44,6 +44,7 @@ _CHOICES = {
     "weights": ("repeats", "precisions"),
     "solver": ("auto", "exact", "dense", "iterative", "neighbours"),
     "hyperparameters": ("optimise", "integrate"),
+    "inference": ("variational", "polya-gamma", "minibatch"),
 }
 
 
@@ -62,8 +63,8 @@ _MOST_REPEATS = 1e30
 def check_settings(estimator: Any) -> None:
     """Raise `InputError` unless an estimator's parameters (its kernel apart) make sense."""
     for name, allowed in _CHOICES.items():
-        # Of a classifier the hyperparameters are optimised.
-        value = getattr(estimator, name, "optimise")
+        # Regressors choose no inference, classifiers optimise their hyperparameters.
+        value = getattr(estimator, name, allowed[0])
         if not (value is None or isinstance(value, str)) or value not in allowed:
             raise InputError(f"{name} must be one of {allowed}, got {value!r}.")
     likelihood = getattr(estimator, "likelihood", GAUSSIAN)

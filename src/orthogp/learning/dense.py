@@ -456,7 +456,13 @@ class Fitter:
     def _close_layout(self, best: Start) -> Layout:
         """Return the layout whose priors are so close to the kernel that it counts little."""
         allowed = _SHARE_OF_WRAP * self.settings.tolerance
-        if self.layout.images(best.kernel, self.layout.components).deviation == 0:
+        longest = float(self.layout.width.max())
+        # Of the longest period the difference itself may be zero by rounding.
+        correlated = (own.correlation_across(longest) for own in best.kernel.summands)
+        if (
+            self.layout.images(best.kernel, self.layout.components).deviation == 0
+            and max(correlated) < 1
+        ):
             # ε counts with the size of the whitened mean, about the root of its length, and is a
             # few times the difference at the largest lag.
             close = allowed / (_RATIO_TO_WRAP * np.sqrt(self.settings.max_features))

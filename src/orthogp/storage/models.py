@@ -198,7 +198,7 @@ class KeptModel(NamedTuple):
         unknown = set(self.settings) - set(kind().get_params(deep=False))  # type: ignore[attr-defined]
         if unknown:
             raise RefusedError("is no parameter of the estimator", f"settings/{min(unknown)[:60]}")
-        model: Any = kind(**self.settings)
+        model: Any = kind(**_printable(self.settings))
         if hasattr(model, "solver"):
             check_settings(model)
         within = 1 <= self.num_columns <= MOST_COLUMNS
