@@ -31,8 +31,8 @@ from orthogp.stochastic import (  # noqa: E402
     svgp_objective,
     train_stochastic,
 )
+from orthogp.stochastic.normals import Covariance, prior_normal  # noqa: E402
 from orthogp.stochastic.training import Batch, BatchSource, train  # noqa: E402
-from orthogp.stochastic.variational import Covariance, prior_normal  # noqa: E402
 
 NUM_ROWS, BATCH = 1_000_000, 256
 

@@ -15,8 +15,7 @@ from orthogp.features import (
     Trig,
     VariationalFourier,
 )
-from orthogp.features.additive import for_kernel
-from orthogp.features.series import SeriesFeatures
+from orthogp.features.series import SeriesFeatures, for_kernel
 from orthogp.kernels import Kernel, components
 from orthogp.statistics import FrequencyLattice
 from tests.problems import CENTRE, Entry, zoo

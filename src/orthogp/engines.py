@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 from orthogp.errors import InputError, PrecisionError
 from orthogp.exact.fitting import ExactFitter, RowFamilyFitter
 from orthogp.exact.row_pairs import merge_rows
-from orthogp.exact.row_starts import starts_for_rows
 from orthogp.features import Features, InducingPoints, resolve_features, takes_any_columns
 from orthogp.fields.lattice_learning import LatticeLearner, RowSums
 from orthogp.inference.bounds import TOLERANCE
@@ -37,7 +36,12 @@ from orthogp.learning.families import SumFamilyFitter
 from orthogp.learning.layout import Setup
 from orthogp.learning.problem import Fit, FitSettings, Start
 from orthogp.learning.sketches import KeptRows, Sketch
-from orthogp.learning.starts import additive_starts, starts_for_kernel, starts_for_name
+from orthogp.learning.starts import (
+    additive_starts,
+    starts_for_kernel,
+    starts_for_name,
+    starts_for_rows,
+)
 from orthogp.likelihoods.fitting import MAX_FEATURES as SEPARABLE_FEATURES
 from orthogp.likelihoods.fitting import Data, Prior, SeparableFitter
 from orthogp.neighbours.fitting import NeighbourFitter

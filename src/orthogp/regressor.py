@@ -60,7 +60,7 @@ from orthogp.validation import (
 if TYPE_CHECKING:
     import xarray
 
-    from orthogp.maps.blocks import BlockMeans
+    from orthogp.maps.grids import BlockMeans
 
 
 class GPRegressor(RegressorMixin, GPEstimator):
@@ -568,7 +568,7 @@ class GPRegressor(RegressorMixin, GPEstimator):
             A function of inputs (n, d) that gives the covariates there, if the model has any.
         """
         check_is_fitted(self, "posterior_")
-        from orthogp.maps.blocks import predict_blocks
+        from orthogp.maps.grids import predict_blocks
 
         return predict_blocks(self, blocks, covariates)
 

@@ -16,8 +16,8 @@ from orthogp.dates import dates_as_numbers, domain_as_numbers
 from orthogp.errors import FeatureError, FitWarning, InputError, KernelError, check_finite
 from orthogp.features import EXACT, Features, resolve_features, takes_any_columns
 from orthogp.inference import Domain
-from orthogp.inference.beliefs import Beliefs
 from orthogp.inference.bounds import TOLERANCE
+from orthogp.inference.parameters import Beliefs
 from orthogp.inference.separable import (
     GAUSSIAN,
     LIKELIHOODS,

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from orthogp.errors import FeatureError
-from orthogp.features.additive import Additive, AdditiveSeries
 from orthogp.features.bands import Box, Polynomial, Trig
+from orthogp.features.series import Additive, AdditiveSeries
 from orthogp.inference.moments import moments_from_rows
 from orthogp.kernels import RBF, Kernel, Matern12, Matern32, components
 from orthogp.statistics import FrequencyLattice

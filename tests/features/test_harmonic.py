@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from orthogp.errors import FeatureError
-from orthogp.features.additive import for_kernel
 from orthogp.features.harmonic import Harmonic, constrained_variance
+from orthogp.features.series import for_kernel
 from orthogp.inference.parameters import learned_slots, pack, unpack
 from orthogp.kernels import RBF, Kernel, Matern12, Matern32, Matern52, SpectralMixture
 from orthogp.statistics import FrequencyLattice

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from orthogp.errors import FeatureError
-from orthogp.features.additive import for_kernel
 from orthogp.features.random import RandomFourier
-from orthogp.features.series import lattice_masses
+from orthogp.features.series import for_kernel, lattice_masses
 from orthogp.inference.parameters import learned_slots, pack, unpack
 from orthogp.kernels import RBF, Kernel, Matern12, Matern32, SpectralMixture
 from orthogp.statistics import FrequencyLattice

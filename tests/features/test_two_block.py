@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from orthogp.errors import FeatureError
-from orthogp.features.additive import Additive
 from orthogp.features.bands import Trig
 from orthogp.features.base import Features, PointFeatures
 from orthogp.features.inducing import JITTER, InducingPoints, PointTwoBlock, TwoBlock
 from orthogp.features.lattice import Lattice, MeanPrior
+from orthogp.features.series import Additive
 from orthogp.inference.bounds import titsias_bound
 from orthogp.inference.moments import moments_from_rows
 from orthogp.kernels import RBF, Kernel, Matern32

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from orthogp.errors import FeatureError
-from orthogp.features.additive import for_kernel
+from orthogp.features.series import for_kernel
 from orthogp.features.vff import VariationalFourier, whitened
 from orthogp.inference.parameters import learned_slots, pack, unpack
 from orthogp.kernels import RBF, Kernel, Matern, Matern12, Matern32, Matern52

@@ -14,6 +14,7 @@ from orthogp.fields import multifrontal
 from orthogp.fields.evidence import IterativeObjective, even_rows
 from orthogp.fields.model import Model, solve
 from orthogp.fields.multifrontal import GridFactor
+from orthogp.fields.posterior import VarianceField, draw_modes
 from orthogp.fields.preconditioner import (
     BandedFactor,
     EvenPreconditioner,
@@ -27,7 +28,6 @@ from orthogp.fields.system import (
     fast_extent,
     half_of,
 )
-from orthogp.fields.variance import VarianceField, draw_modes
 from orthogp.inference.bounds import projected_bound
 from orthogp.inference.moments import moments_from_statistics
 from orthogp.inference.posterior import Posterior

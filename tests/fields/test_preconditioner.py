@@ -8,13 +8,13 @@ import pytest
 from orthogp.features import MeanPrior
 from orthogp.fields.evidence import IterativeObjective
 from orthogp.fields.model import Model, solve
+from orthogp.fields.posterior import VarianceField, draw_modes
 from orthogp.fields.preconditioner import (
     EvenPreconditioner,
     SpatialPreconditioner,
     choose_preconditioner,
 )
 from orthogp.fields.system import DataDensity
-from orthogp.fields.variance import VarianceField, draw_modes
 from orthogp.kernels import Matern32
 from orthogp.statistics import FourierStatistics, FrequencyLattice
 

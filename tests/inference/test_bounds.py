@@ -17,17 +17,15 @@ from orthogp.inference.bounds import (
     factorise,
     one_pass_bound,
     projected_bound,
+    residual_sums,
     tightened_bound,
     titsias_bound,
+    unseen_modes,
     unwhiten,
     upper_bound,
     whiten,
 )
 from orthogp.inference.certificates import Images, judge
-from orthogp.inference.residual import (
-    residual_sums,
-    unseen_modes,
-)
 from orthogp.kernels import RBF, Kernel, Matern32
 from orthogp.learning.layout import Layout
 from orthogp.learning.limits import wrap_error

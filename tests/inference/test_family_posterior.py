@@ -5,11 +5,10 @@ import pytest
 
 from orthogp.features import Trig
 from orthogp.inference import Domain
-from orthogp.inference.bounds import factorise, titsias_bound, upper_bound
+from orthogp.inference.bounds import factorise, sharp_series_bound, titsias_bound, upper_bound
 from orthogp.inference.moments import SeriesSource
 from orthogp.inference.parameters import learned_slots, pack
 from orthogp.inference.predictive import FamilyPosterior, JointDraws
-from orthogp.inference.residual import sharp_series_bound
 from orthogp.kernels import RBF, Matern32
 from tests import oracles
 from tests.families import COUNTS, FAMILIES, Family, label, on_lattice

@@ -5,8 +5,7 @@ import pytest
 from scipy import stats
 
 from orthogp.errors import KernelError
-from orthogp.inference.beliefs import Beliefs
-from orthogp.inference.parameters import learned_slots, pack
+from orthogp.inference.parameters import Beliefs, learned_slots, pack
 from orthogp.kernels import (
     RBF,
     Cyclic,

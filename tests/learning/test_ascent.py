@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.optimize import lsq_linear
 
-from orthogp.learning.ascent import Ascent, Evaluation, ascend, box_step
+from orthogp.learning.optimise import Ascent, Evaluation, ascend, box_step
 from tests.oracles import Array
 
 CURVATURE = np.array([[400.0, 90.0], [90.0, 100.0]])

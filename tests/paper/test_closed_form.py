@@ -7,7 +7,7 @@ from orthogp.features.bands import Trig
 from orthogp.kernels import RBF
 from orthogp.paper.fits import Approximation
 from orthogp.stochastic import StochasticModel
-from orthogp.stochastic.variational import Covariance
+from orthogp.stochastic.normals import Covariance
 
 TRIG_KERNEL = RBF(1.3, 0.6)
 TRIG_NOISE = 0.2

@@ -16,7 +16,7 @@ from orthogp.paper.fits import (
     TracedTrig,
     traced_family,
 )
-from orthogp.stochastic.variational import Covariance, factorised_posterior
+from orthogp.stochastic.normals import Covariance, factorised_posterior
 
 rng = np.random.default_rng(0)
 X = np.sort(rng.normal(0, 1.5, 40))

@@ -26,8 +26,8 @@ from orthogp.stochastic.frequencies import (
     draw_samples,
     estimate_marginals,
 )
+from orthogp.stochastic.normals import DenseNormal, DiagonalNormal, Normal, prior_normal
 from orthogp.stochastic.training import Batch
-from orthogp.stochastic.variational import DenseNormal, DiagonalNormal, Normal, prior_normal
 
 pytestmark = pytest.mark.usefixtures("double")
 

@@ -8,16 +8,15 @@ import numpy as np
 import pytest
 
 from orthogp.errors import FeatureError, InputError
-from orthogp.features.additive import Additive
 from orthogp.features.bands import Trig
 from orthogp.features.base import Features
 from orthogp.features.inducing import InducingPoints
 from orthogp.features.lattice import Lattice
-from orthogp.features.series import MassSeries
+from orthogp.features.series import Additive, MassSeries
 from orthogp.inference.moments import moments_from_rows
 from orthogp.kernels import RBF, Kernel, Matern32
-from orthogp.stochastic.subsampling import Draw, MeanField, SubsampledBound, evaluate_some
-from orthogp.stochastic.variational import factorised_posterior
+from orthogp.stochastic.baselines import Draw, MeanField, SubsampledBound, evaluate_some
+from orthogp.stochastic.normals import factorised_posterior
 from tests import oracles
 from tests.oracles import Array
 from tests.problems import make_lattice, make_rows, mean_prior
@@ -87,13 +86,13 @@ def test_some_features_are_columns_of_all(kind: str) -> None:
 def test_cost_does_not_grow_with_the_number_of_features(monkeypatch: pytest.MonkeyPatch) -> None:
     # Masses are asked for the modes of the draw alone, and all features are never evaluated.
     asked = []
-    from orthogp.stochastic import subsampling
+    from orthogp.stochastic import baselines
 
     def counted(kernel: Kernel, lattice: object, indices: Array) -> Array:
         asked.append(len(indices))
         return np.ones(len(indices))
 
-    monkeypatch.setattr(subsampling, "lattice_masses", counted)
+    monkeypatch.setattr(baselines, "lattice_masses", counted)
     monkeypatch.setattr(Lattice, "evaluate", lambda *_: pytest.fail("all features evaluated"))
     lattice = make_lattice(1, 5.0, 50_000)
     features = Lattice(lattice, lattice.half_indices())

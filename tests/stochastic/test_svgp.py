@@ -20,8 +20,8 @@ from orthogp.inference.likelihoods import Bernoulli, Gaussian, Likelihood, Poiss
 from orthogp.inference.moments import moments_from_rows
 from orthogp.kernels import RBF, Kernel, Matern32
 from orthogp.stochastic import SparseVariational, TrainingSettings, svgp, svgp_objective
+from orthogp.stochastic.normals import Covariance, DenseNormal, DiagonalNormal, Normal
 from orthogp.stochastic.training import Batch, BatchSource, train
-from orthogp.stochastic.variational import Covariance, DenseNormal, DiagonalNormal, Normal
 from tests import oracles
 from tests.oracles import Array
 from tests.problems import lengthscales, make_rows

@@ -15,9 +15,8 @@ from orthogp.errors import InputError
 from orthogp.features import resolve_features
 from orthogp.features.base import prior_variance
 from orthogp.features.spectral import SpectralFeatures
-from orthogp.inference.beliefs import NO_BELIEFS
 from orthogp.inference.bounds import Bound, Certificate
-from orthogp.inference.parameters import learned_slots, pack, stretched
+from orthogp.inference.parameters import NO_BELIEFS, learned_slots, pack, stretched
 from orthogp.inference.threads import BlasThreads, within_precision
 from orthogp.kernels import Kernel
 from orthogp.kernels.terms import KernelChoice

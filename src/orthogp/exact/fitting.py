@@ -18,16 +18,14 @@ from numpy.typing import NDArray
 from orthogp.errors import InputError, PrecisionError
 from orthogp.exact.process import ExactObjective, ExactPosterior, Solution
 from orthogp.features import Features, MeanPrior
-from orthogp.inference.beliefs import Beliefs
 from orthogp.inference.bounds import Bound, Certificate
 from orthogp.inference.moments import Source
-from orthogp.inference.parameters import pack
+from orthogp.inference.parameters import Beliefs, pack
 from orthogp.inference.threads import BlasThreads, one_thread
 from orthogp.kernels import Kernel
-from orthogp.learning.ascent import Ascent, Evaluation, ascend
 from orthogp.learning.families import FamilyFitter, Placement
 from orthogp.learning.limits import NOISE_FLOOR, names_at_limit, row_limits
-from orthogp.learning.optimise import Summit
+from orthogp.learning.optimise import Ascent, Evaluation, Summit, ascend
 from orthogp.learning.problem import Fit, FitSettings, Start
 from orthogp.rows import Rows
 

@@ -54,7 +54,7 @@ from orthogp.inference.posterior import check_boxes
 from orthogp.inference.predictive import Gaussian, PredictivePosterior, refuse_covariates
 from orthogp.inference.threads import one_thread
 from orthogp.kernels import Kernel
-from orthogp.learning.ascent import Evaluation
+from orthogp.learning.optimise import Evaluation
 from orthogp.precision import AnyArray, in_double
 from orthogp.rows import Rows
 from orthogp.statistics.nufft import chunks

@@ -3,7 +3,6 @@
 A line here makes a family public, lets files hold it, and makes its `known_as` names of it.
 """
 
-from orthogp.features.additive import Additive as Additive
 from orthogp.features.bands import Box as Box
 from orthogp.features.bands import Polynomial as Polynomial
 from orthogp.features.bands import Trig as Trig
@@ -22,6 +21,7 @@ from orthogp.features.lattice import AdditiveLattice as AdditiveLattice
 from orthogp.features.lattice import Lattice as Lattice
 from orthogp.features.lattice import MeanPrior as MeanPrior
 from orthogp.features.random import RandomFourier as RandomFourier
+from orthogp.features.series import Additive as Additive
 from orthogp.features.series import MassSeries as MassSeries
 from orthogp.features.series import SeriesFeatures as SeriesFeatures
 from orthogp.features.spectral import SpectralFeatures as SpectralFeatures

@@ -33,7 +33,6 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 
 from orthogp.errors import FeatureError
-from orthogp.features.additive import for_kernel
 from orthogp.features.base import (
     Features,
     Floats,
@@ -52,7 +51,13 @@ from orthogp.features.placement import (
     grid_points,
     sample_box,
 )
-from orthogp.features.series import Indices, SeriesFeatures, safe_sqrt, spectral_densities
+from orthogp.features.series import (
+    Indices,
+    SeriesFeatures,
+    for_kernel,
+    safe_sqrt,
+    spectral_densities,
+)
 from orthogp.kernels import Kernel
 from orthogp.precision import AnyArray, in_double
 from orthogp.statistics import FrequencyLattice

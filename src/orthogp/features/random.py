@@ -28,7 +28,6 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 
 from orthogp.errors import FeatureError
-from orthogp.features.additive import for_kernel
 from orthogp.features.base import (
     Features,
     Floats,
@@ -38,7 +37,7 @@ from orthogp.features.base import (
     prior_variance,
 )
 from orthogp.features.placement import correlation_lengths
-from orthogp.features.series import MassSeries, lattice_masses
+from orthogp.features.series import MassSeries, for_kernel, lattice_masses
 from orthogp.kernels import Kernel, components
 from orthogp.precision import AnyArray
 from orthogp.statistics import FrequencyLattice

@@ -34,7 +34,6 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 
 from orthogp.errors import FeatureError
-from orthogp.features.additive import for_kernel
 from orthogp.features.base import (
     Features,
     Floats,
@@ -55,7 +54,7 @@ from orthogp.features.placement import (
     sample_box,
     simplex_orders,
 )
-from orthogp.features.series import MassSeries, spectral_densities
+from orthogp.features.series import MassSeries, for_kernel, spectral_densities
 from orthogp.kernels import Kernel
 from orthogp.precision import AnyArray
 from orthogp.statistics import FrequencyLattice

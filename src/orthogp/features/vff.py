@@ -40,7 +40,6 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 
 from orthogp.errors import FeatureError
-from orthogp.features.additive import for_kernel
 from orthogp.features.base import Floats, Orders, PointFeatures, as_rows, check_count
 from orthogp.features.placement import (
     best_margin,
@@ -49,7 +48,7 @@ from orthogp.features.placement import (
     grid_orders,
     sample_box,
 )
-from orthogp.features.series import Indices, SeriesFeatures
+from orthogp.features.series import Indices, SeriesFeatures, for_kernel
 from orthogp.kernels import Kernel, Matern12, Matern32, On, Product, components
 from orthogp.kernels.base import Scalar, Vector
 from orthogp.kernels.stationary import HalfIntegerMatern

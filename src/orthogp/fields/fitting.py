@@ -16,10 +16,15 @@ from orthogp.features import Lattice
 from orthogp.features.series import lattice_masses
 from orthogp.fields.evidence import Climb, Evidence, IterativeObjective, Scored, score
 from orthogp.fields.model import Model, ModePosterior, solve
-from orthogp.fields.posterior import IterativePosterior
+from orthogp.fields.posterior import (
+    Draws,
+    IterativePosterior,
+    VarianceField,
+    ample_precision,
+    draw_modes,
+)
 from orthogp.fields.preconditioner import EvenPreconditioner, choose_preconditioner
 from orthogp.fields.system import LatticeSystem, Modes, Reals, fast_extent
-from orthogp.fields.variance import Draws, VarianceField, ample_precision, draw_modes
 from orthogp.inference.bounds import Bound, Certificate
 from orthogp.kernels import Kernel
 from orthogp.learning.layout import Limits

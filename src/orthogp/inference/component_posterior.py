@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from orthogp.errors import InputError
 from orthogp.features import AdditiveLattice, Lattice
 from orthogp.features.lattice import LatticeFeatures
-from orthogp.inference.bounds import whiten
+from orthogp.inference.bounds import unseen_modes, whiten
 from orthogp.inference.certificates import points_over
 from orthogp.inference.fourier_series import Blocks, SeriesBox
 from orthogp.inference.moments import Moments
@@ -41,7 +41,6 @@ from orthogp.inference.posterior import (
     derivative_variance,
 )
 from orthogp.inference.predictive import Gaussian
-from orthogp.inference.residual import unseen_modes
 from orthogp.kernels import Kernel
 from orthogp.kernels.transformed import own_periods
 from orthogp.rows import Domain

@@ -19,8 +19,8 @@ from scipy.fft import irfftn
 from orthogp.features import Lattice, MeanPrior
 from orthogp.features.base import prior_variance
 from orthogp.features.series import lattice_masses
+from orthogp.inference.bounds import residual_norm
 from orthogp.inference.fourier_series import SeriesBox, SeriesGrid, fast_size
-from orthogp.inference.residual import residual_norm
 from orthogp.kernels import RBF, Kernel, Matern, Matern12, Matern32, Matern52, RationalQuadratic
 from orthogp.statistics import FourierStatistics, FrequencyLattice
 

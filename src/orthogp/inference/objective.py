@@ -23,7 +23,6 @@ from scipy.linalg import get_lapack_funcs
 
 from orthogp.errors import PrecisionError
 from orthogp.features.lattice import LatticeFeatures
-from orthogp.inference.beliefs import NO_BELIEFS, Beliefs
 from orthogp.inference.bounds import factorise, factorise_in_place, one_pass_bound, unwhiten, whiten
 from orthogp.inference.moments import (
     Moments,
@@ -34,6 +33,8 @@ from orthogp.inference.moments import (
     real_sums,
 )
 from orthogp.inference.parameters import (
+    NO_BELIEFS,
+    Beliefs,
     PriorJacobian,
     Start,
     learned_slots,

@@ -22,7 +22,7 @@ from orthogp.errors import InputError
 from orthogp.features import Lattice
 from orthogp.features.base import prior_variance
 from orthogp.features.lattice import LatticeFeatures
-from orthogp.inference.bounds import factorise, unwhiten, whiten
+from orthogp.inference.bounds import factorise, unseen_modes, unwhiten, whiten
 from orthogp.inference.certificates import Guarantee, PolishedMean
 from orthogp.inference.fourier_series import Blocks, SeriesBox
 from orthogp.inference.moments import Moments
@@ -32,7 +32,6 @@ from orthogp.inference.predictive import (
     covariance_matrix,
     refuse_covariates,
 )
-from orthogp.inference.residual import unseen_modes
 from orthogp.inference.threads import one_thread
 from orthogp.kernels import Kernel
 from orthogp.precision import in_double

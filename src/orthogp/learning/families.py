@@ -17,15 +17,15 @@ from numpy.typing import NDArray
 
 from orthogp.errors import FeatureError, PrecisionError
 from orthogp.features import Features, MeanPrior, PointFeatures, SpectralFeatures
-from orthogp.features.additive import for_kernel
 from orthogp.features.base import prior_variance
 from orthogp.features.placement import sample_box
-from orthogp.features.series import SeriesFeatures
+from orthogp.features.series import SeriesFeatures, for_kernel
 from orthogp.inference.bounds import (
     Certificate,
     factorise,
     one_pass_bound,
     projected_bound,
+    sharp_series_bound,
     titsias_bound,
     upper_bound,
 )
@@ -33,7 +33,6 @@ from orthogp.inference.moments import EvaluatedSource, RowSource, SeriesSource, 
 from orthogp.inference.objective import FamilyObjective
 from orthogp.inference.parameters import learned_slots
 from orthogp.inference.predictive import FamilyPosterior
-from orthogp.inference.residual import sharp_series_bound
 from orthogp.inference.threads import BlasThreads, one_thread
 from orthogp.kernels import Kernel
 from orthogp.learning.dense import ROUNDING, SETTLED, Fitter

@@ -12,9 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from orthogp.features import Features
-from orthogp.inference.beliefs import NO_BELIEFS, Beliefs
 from orthogp.inference.bounds import TOLERANCE, Bound, Certificate
-from orthogp.inference.parameters import Start
+from orthogp.inference.parameters import NO_BELIEFS, Beliefs, Start
 from orthogp.inference.predictive import PredictivePosterior
 from orthogp.inference.separable import Separable
 from orthogp.kernels import Kernel

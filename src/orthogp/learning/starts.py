@@ -1,27 +1,41 @@
-"""Starting values read off the statistics, without a pass over the data."""
+"""Starting values, read off the statistics without a pass over the data, or off the rows."""
 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from orthogp.features.base import prior_variance
+from orthogp.features.base import as_rows, prior_variance
 from orthogp.inference.parameters import (
     learned_slots,
     stretched,
     with_lengthscale_per_column,
 )
-from orthogp.kernels import Cyclic, Kernel, On, QuasiPeriodic, RationalQuadratic, Sum
+from orthogp.kernels import (
+    Cyclic,
+    Kernel,
+    Matern,
+    On,
+    QuasiPeriodic,
+    RationalQuadratic,
+    Rotated,
+    Sum,
+)
 from orthogp.kernels.base import ANGLE
+from orthogp.kernels.sphere import Sphere
 from orthogp.kernels.terms import component_kernels
 from orthogp.learning.problem import Start
 from orthogp.statistics import AdditiveStatistics, FourierStatistics
 
-# Lengthscales relative to the data's extent, and shares of the variance that are noise.
+#: The lengthscales that are tried, relative to the extent of the data.
 FRACTIONS = (0.02, 0.06, 0.2, 0.6)
+#: The shares of the targets' variance that are tried as noise.
 NOISE_SHARES = (0.5, 0.1, 0.01, 1e-4)
+# The factors of a user's lengthscales that are tried.
 _STRETCHES = (1.0, 0.3, 3.0)
 # Angles that are added to those of rotated kernels.
 _TURNS = (0.0, np.pi / 4, np.pi / 2, 3 * np.pi / 4)
@@ -187,3 +201,223 @@ def _shaped(
         return primitive.with_parameters(**changes) if changes else primitive
 
     return kernel.with_primitives(change(*item) for item in kernel.primitives())
+
+
+# ---------------------------------------------------------------------- read off the rows
+
+
+Array = NDArray[np.float64]
+
+# Lengthscales in standard deviations of their columns, for a kernel of one column: rows are farther
+# apart in more columns.
+_NEAR = (0.07, 0.2, 0.6, 2.0)
+# The lengthscale of columns that do not matter, in the same units.
+_FAR = 20.0
+# The lengthscale of a column that matters alone.
+_ALONE = 0.5
+# The most columns of which each is tried alone.
+_MOST_ALONE = 10
+# The number of noise shares that less promising lengthscales are tried with.
+_FEW_SHARES = 2
+# The shapes α of rational quadratic kernels, one after the other.
+_ALPHAS = (0.5, 2.0)
+# The smoothnesses ν of Matérn kernels.
+_SMOOTHNESSES = (1.5, 0.6, 3.0)
+# The most rows that relevance and periods are estimated from.
+_MOST_ROWS = 2000
+# The most frequencies of a periodogram.
+_FREQUENCIES = 4000
+# The number of peaks of a periodogram that are tried.
+_PEAKS = 3
+# The fewest periods that the rows must span.
+_LEAST_PERIODS = 2
+# The number of the first shape, apart from those around a user's values.
+_FIRST_ROW_SHAPE = 1000
+
+
+def starts_for_rows(
+    kernel: Kernel, X: NDArray, y: NDArray, noise_variance: float | None = None
+) -> list[Start]:
+    """Return starts for a kernel whose values are not known, targets having variance one.
+
+    What the kernel fixes stays. Starts of one `shape` differ in variances only.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        On the columns of X; scalar lengthscales that are learned become one for each column.
+    X : (n, d)
+    y : (n,) or (n, p)
+    noise_variance : float, optional
+        Where the noise starts, if it is known.
+    """
+    X = as_rows(X)
+    targets = np.asarray(y, dtype=np.float64).reshape(len(X), -1)
+    some = np.linspace(0, len(X) - 1, min(len(X), _MOST_ROWS)).astype(np.int64)
+    X, targets = np.asarray(X[some], dtype=np.float64), targets[some]
+    template = _with_free_lengthscales(kernel, X.shape[1])
+    shares = NOISE_SHARES if noise_variance is None else (noise_variance,)
+    # Lengthscales do not change variances, whose making takes longer than all the rest.
+    scaled = {share: with_variance(template, max(1 - share, 0.1)) for share in shares}
+    starts = []
+    for shape, plan in enumerate(_plans(template, X, targets)):
+        for share in shares[: _FEW_SHARES if plan.few else None]:
+            start = _with_plan(scaled[share], plan)
+            starts.append(Start(start, share, _FIRST_ROW_SHAPE + shape))
+    return starts
+
+
+def _with_free_lengthscales(kernel: Kernel, num_dims: int) -> Kernel:
+    """Return the kernel with a lengthscale for each column where they are learned."""
+    spread = with_lengthscale_per_column(kernel, num_dims)
+    return kernel.with_primitives(
+        own if "lengthscale" in own.fixed else other
+        for (own, _), (other, _) in zip(kernel.primitives(), spread.primitives(), strict=True)
+    )
+
+
+class _Plan(NamedTuple):
+    """What a start's free parameters are.
+
+    Attributes
+    ----------
+    lengths : (d,)
+        Lengthscales for a kernel of one column.
+    number : int
+        Which of the other shapes it takes.
+    tilt : float
+        The ratio of each primitive's lengthscales to those of the primitive before.
+    few : bool
+        Whether a few shares of noise will do.
+    """
+
+    lengths: Array
+    number: int
+    tilt: float = 1.0
+    period: float | None = None
+    few: bool = False
+
+
+def _plans(kernel: Kernel, X: Array, targets: Array) -> Iterator[_Plan]:
+    """Yield different lengthscales, and what goes with them."""
+    spread = X.std(axis=0)
+    spread = np.where(spread > 0, spread, 1.0)
+    num_dims = len(spread)
+    plans = [_Plan(fraction * spread, number) for number, fraction in enumerate(_NEAR)]
+    if num_dims > 1:
+        relevance = _relevance(X, targets)
+        weighed = spread * np.sqrt(relevance.max() / np.maximum(relevance, 1e-3 * relevance.max()))
+        plans += [_Plan(fraction * weighed, number) for number, fraction in enumerate(_NEAR[1:])]
+    if 1 < num_dims <= _MOST_ALONE:
+        far = np.full((num_dims, num_dims), _FAR)
+        np.fill_diagonal(far, _ALONE / np.sqrt(num_dims))
+        plans += [_Plan(own * spread, d, few=True) for d, own in enumerate(far)]
+    several = sum("lengthscale" in _free(own) for own, _ in kernel.primitives()) > 1
+    periods = _periods_of(kernel, X, targets) or [None]
+    for plan in plans:
+        yield from (
+            plan._replace(period=period, few=plan.few or i > 0) for i, period in enumerate(periods)
+        )
+        if several and not plan.few:
+            yield from (plan._replace(period=periods[0], tilt=t, few=True) for t in (3.0, 1 / 3))
+
+
+def _with_plan(kernel: Kernel, plan: _Plan) -> Kernel:
+    """Return the kernel with its free parameters, apart from variances, set by a plan."""
+    middle = (sum(1 for _ in kernel.primitives()) - 1) / 2
+
+    def change(place: int, primitive: Kernel, dims: tuple[int, ...] | None) -> Kernel:
+        own = plan.lengths if dims is None else plan.lengths[list(dims)]
+        lengths = own * np.sqrt(len(own)) * plan.tilt ** (place - middle)
+        free, changes = _free(primitive), {}
+        if "lengthscale" in free:
+            changes["lengthscale"] = fitted_lengths(lengths, primitive)
+        form = primitive.kernel if isinstance(primitive, Sphere) else primitive
+        if isinstance(form, RationalQuadratic) and "alpha" in free:
+            changes["alpha"] = _ALPHAS[plan.number % len(_ALPHAS)]
+        if isinstance(form, Matern) and "nu" in free:
+            changes["nu"] = _SMOOTHNESSES[plan.number % len(_SMOOTHNESSES)]
+        if isinstance(primitive, QuasiPeriodic) and "period" in free and plan.period is not None:
+            changes["period"] = plan.period
+            if "lengthscale" in changes:
+                changes["lengthscale"] = changes["lengthscale"] + 3 * plan.period
+        if ANGLE in free:
+            changes[ANGLE] = _TURNS[plan.number % len(_TURNS)]
+        return primitive.with_parameters(**changes) if changes else primitive
+
+    return kernel.with_primitives(
+        change(place, *item) for place, item in enumerate(kernel.primitives())
+    )
+
+
+def fitted_lengths(lengths: Array, primitive: Kernel) -> Array:
+    """Return lengthscales, one for each column, in the shape that a primitive has them."""
+    shape = primitive.parameters()["lengthscale"].shape
+    if isinstance(primitive, Sphere):
+        # Points along a great circle, or at one place, do not vary along all coordinates.
+        places = primitive.lengthscale_places(len(lengths))
+        squares = np.bincount(places, lengths**2) / np.bincount(places)
+        return np.sqrt(squares).reshape(shape)
+    if isinstance(primitive, Rotated):
+        # Of two that are equal the angle would not matter, and would not be learned.
+        lengths = np.exp(np.mean(np.log(lengths))) * np.array([2.0, 0.5])
+    if shape in ((), (1,)):
+        lengths = np.full(shape, np.exp(np.mean(np.log(lengths))))
+    if isinstance(primitive, Cyclic):
+        lengths = np.minimum(lengths, primitive.period / 2)
+    return np.array(np.broadcast_to(lengths, shape))
+
+
+def _free(primitive: Kernel) -> set[str]:
+    return set(primitive.parameters()) - set(primitive.fixed)
+
+
+def _relevance(X: Array, targets: Array) -> Array:
+    """Return the share of the targets' variance that each column explains by itself, (d,).
+
+    By the means of ten groups of neighbouring values, less what they would explain of noise.
+    """
+    groups = int(np.clip(len(X) // 10, 2, 10))
+    total = np.sum((targets - targets.mean(axis=0)) ** 2)
+    if total == 0 or len(X) < 4:
+        return np.ones(X.shape[1])
+    relevance = np.empty(X.shape[1])
+    for d, column in enumerate(X.T):
+        parts = np.array_split(targets[np.argsort(column, kind="stable")], groups)
+        between = sum(len(part) * np.sum((part.mean(0) - targets.mean(0)) ** 2) for part in parts)
+        relevance[d] = between / total
+    expected = (groups - 1) / (len(X) - 1)
+    return np.maximum(relevance - expected, 0.1 * expected)
+
+
+def _periods_of(kernel: Kernel, X: Array, targets: Array) -> list[float]:
+    """Return periods that a quasi-periodic part of the kernel may start from."""
+    columns: set[int] = set()
+    for primitive, dims in kernel.primitives():
+        if isinstance(primitive, QuasiPeriodic) and "period" in _free(primitive):
+            columns |= set(range(X.shape[1]) if dims is None else dims)
+    found = [peak for d in sorted(columns) for peak in strongest_periods(X[:, d], targets)]
+    return [period for period, _ in sorted(found, key=lambda peak: -peak[1])][:_PEAKS]
+
+
+def strongest_periods(x: Array, targets: Array) -> list[tuple[float, float]]:
+    """Return the periods of the highest peaks of the targets' periodogram, with their power."""
+    # Imported where it is used, and few kernels have periods: it takes a while.
+    from scipy.signal import lombscargle
+
+    width = float(np.ptp(x))
+    different = len(np.unique(x))
+    if width == 0 or different < 8:
+        return []
+    # A trend has power at all low frequencies.
+    trend = np.polynomial.Polynomial.fit(x, targets[:, 0], 3)
+    rest = targets[:, 0] - trend(x)
+    lowest, highest = _LEAST_PERIODS / width, 0.5 * different / width
+    if highest <= lowest or not np.any(np.abs(rest) > 1e-9):
+        return []
+    frequencies = np.linspace(lowest, highest, min(_FREQUENCIES, 8 * different))
+    power = lombscargle(x, rest, 2 * np.pi * frequencies)
+    edges = np.concatenate([[-np.inf], power, [-np.inf]])
+    peaks = np.flatnonzero((edges[1:-1] >= edges[:-2]) & (edges[1:-1] > edges[2:]))
+    best = peaks[np.argsort(-power[peaks], kind="stable")][:_PEAKS]
+    return [(float(1 / frequencies[i]), float(power[i])) for i in best]

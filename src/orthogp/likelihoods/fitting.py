@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 
 from orthogp.errors import InputError, PrecisionError
 from orthogp.features import Lattice, MeanPrior
-from orthogp.inference.beliefs import Beliefs
 from orthogp.inference.bounds import Bound, Certificate
-from orthogp.inference.parameters import pack
+from orthogp.inference.parameters import Beliefs, pack
 from orthogp.inference.posterior import Posterior, Solution
 from orthogp.inference.separable import DISPERSIONS, Separable
 from orthogp.inference.threads import BlasThreads

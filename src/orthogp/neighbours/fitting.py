@@ -21,7 +21,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from orthogp.exact.row_pairs import MergedRows
-from orthogp.exact.row_starts import fitted_lengths
 from orthogp.features.lattice import MeanPrior
 from orthogp.inference.bounds import Bound, Certificate
 from orthogp.inference.parameters import (
@@ -33,11 +32,10 @@ from orthogp.inference.parameters import (
 )
 from orthogp.kernels import Kernel, RationalQuadratic
 from orthogp.kernels.stationary import Radial
-from orthogp.learning.ascent import Ascent, Evaluation, ascend
 from orthogp.learning.limits import per_lengthscale
-from orthogp.learning.optimise import curvature_at
+from orthogp.learning.optimise import Ascent, Evaluation, ascend, curvature_at
 from orthogp.learning.problem import Fit, FitSettings, Progress, Start
-from orthogp.learning.starts import with_variance
+from orthogp.learning.starts import fitted_lengths, with_variance
 from orthogp.neighbours.conditionals import Sets, Terms, innovations, terms
 from orthogp.neighbours.nearest import OrderedRows, metric_lengths, widths_of
 from orthogp.neighbours.posterior import NeighbourPosterior, Trend

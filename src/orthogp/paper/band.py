@@ -40,7 +40,7 @@ from orthogp.paper.fits import Approximation, Schedule, draw_targets, train
 from orthogp.paper.run import BLUE, VERMILLION, Ledger, Row, Value, Write, column, drawn, number
 from orthogp.rows import Rows
 from orthogp.stochastic.bound import StochasticModel
-from orthogp.stochastic.variational import COVARIANCES, Covariance, factorised_posterior
+from orthogp.stochastic.normals import COVARIANCES, Covariance, factorised_posterior
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -53,11 +53,11 @@ from orthogp.paper.run import (
 )
 from orthogp.precision import in_double
 from orthogp.rows import Domain, Rows
+from orthogp.stochastic.baselines import SparseVariational, svgp_objective
 from orthogp.stochastic.bound import StochasticModel
 from orthogp.stochastic.frequencies import SAMPLERS, Sampler
-from orthogp.stochastic.svgp import SparseVariational, svgp_objective
+from orthogp.stochastic.normals import DenseNormal
 from orthogp.stochastic.training import Batch
-from orthogp.stochastic.variational import DenseNormal
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

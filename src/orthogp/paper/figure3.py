@@ -49,7 +49,7 @@ from orthogp.paper.run import (
 )
 from orthogp.rows import Rows
 from orthogp.stochastic.bound import StochasticModel
-from orthogp.stochastic.variational import COVARIANCES, Covariance
+from orthogp.stochastic.normals import COVARIANCES, Covariance
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

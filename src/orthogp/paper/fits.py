@@ -38,8 +38,8 @@ from orthogp.kernels import RBF, Kernel
 from orthogp.learning.optimise import Budget, search
 from orthogp.precision import AnyArray, in_double
 from orthogp.stochastic.bound import StochasticModel, train_stochastic
+from orthogp.stochastic.normals import Covariance, DenseNormal, factorised_posterior
 from orthogp.stochastic.training import TrainingSettings
-from orthogp.stochastic.variational import Covariance, DenseNormal, factorised_posterior
 
 # The smallest variance, lengthscale, noise variance and scale; no sensible value is near.
 _LOWER = (1e-3, 1e-2, 1e-7, 0.1)

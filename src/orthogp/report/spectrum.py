@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 from scipy.special import gammaincinv
 
 from orthogp.features import Lattice
-from orthogp.fields.posterior import IterativePosterior
-from orthogp.fields.variance import draw_modes
+from orthogp.fields.posterior import IterativePosterior, draw_modes
 from orthogp.inference.bounds import whiten
 from orthogp.inference.moments import moments_from_statistics
 from orthogp.inference.posterior import Posterior

@@ -45,6 +45,7 @@ from orthogp.stochastic.frequencies import (
     draw_pair,
     estimate_marginals,
 )
+from orthogp.stochastic.normals import LEAST, Covariance, Normal, prior_normal
 from orthogp.stochastic.training import (
     Batch,
     BatchSource,
@@ -54,7 +55,6 @@ from orthogp.stochastic.training import (
     compiled_estimates,
     train,
 )
-from orthogp.stochastic.variational import LEAST, Covariance, Normal, prior_normal
 
 Likelihood = Literal["gaussian", "logistic"]
 Learned = Literal["kernel", "noise", "dilation", "offset"]

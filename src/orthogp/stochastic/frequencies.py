@@ -38,7 +38,7 @@ from orthogp.features import SpectralFeatures, Trig
 from orthogp.features.series import safe_sqrt
 from orthogp.kernels import Kernel
 from orthogp.precision import AnyArray
-from orthogp.stochastic.variational import DiagonalNormal, Normal
+from orthogp.stochastic.normals import DiagonalNormal, Normal
 
 Sampler = Literal["stratified", "independent"]
 SAMPLERS: tuple[Sampler, ...] = get_args(Sampler)

@@ -30,8 +30,8 @@ from orthogp.stochastic.bound import (
     train_stochastic,
 )
 from orthogp.stochastic.frequencies import Sampler
+from orthogp.stochastic.normals import Covariance
 from orthogp.stochastic.training import Progress, TrainingSettings
-from orthogp.stochastic.variational import Covariance
 from orthogp.validation import (
     check_columns,
     check_domain,

@@ -19,10 +19,10 @@ from orthogp import features as feature_families
 from orthogp import kernels as kernel_classes
 from orthogp.engines import Trial
 from orthogp.features import Features, MeanPrior, SeriesFeatures, VariationalFourier
-from orthogp.features.additive import AdditiveSeries
 from orthogp.features.harmonic import HarmonicSeries
 from orthogp.features.inducing import PointTwoBlock
 from orthogp.features.random import RandomSeries, RandomWaves
+from orthogp.features.series import AdditiveSeries
 from orthogp.features.vff import VariationalFourierSeries
 from orthogp.inference import Certificate, Domain
 from orthogp.inference.bounds import TOLERANCE

@@ -21,9 +21,8 @@ from orthogp.exact.process import ExactPosterior
 from orthogp.exact.row_pairs import merge_rows
 from orthogp.features import AdditiveLattice, Features, Lattice, MeanPrior, SeriesFeatures
 from orthogp.fields.model import Model, ModePosterior
-from orthogp.fields.posterior import IterativePosterior
+from orthogp.fields.posterior import IterativePosterior, VarianceField
 from orthogp.fields.system import DataDensity
-from orthogp.fields.variance import VarianceField
 from orthogp.inference import Domain
 from orthogp.inference.certificates import Guarantee, PolishedMean
 from orthogp.inference.component_posterior import AdditivePosterior, lattice_posterior

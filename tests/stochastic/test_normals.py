@@ -11,7 +11,7 @@ from orthogp.features.inducing import InducingPoints, TwoBlock
 from orthogp.inference.bounds import titsias_bound
 from orthogp.inference.moments import Moments, moments_from_rows
 from orthogp.kernels import RBF
-from orthogp.stochastic.variational import factorised_posterior
+from orthogp.stochastic.normals import factorised_posterior
 from tests import oracles
 from tests.oracles import Array
 from tests.problems import Rows, make_rows

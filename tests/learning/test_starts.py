@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from orthogp.exact.row_starts import starts_for_rows, strongest_periods
 from orthogp.inference.parameters import learned_slots, pack
 from orthogp.kernels import (
     RBF,
@@ -20,6 +19,7 @@ from orthogp.kernels import (
 )
 from orthogp.learning.limits import row_limits
 from orthogp.learning.problem import Start
+from orthogp.learning.starts import starts_for_rows, strongest_periods
 from tests.oracles import Array
 from tests.problems import prior_variance
 
