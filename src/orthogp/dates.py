@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from orthogp.errors import InputError
-from orthogp.files.columns import TimeScale
+from orthogp.files.columns import Scale, TimeScale, scale_from_json
 
 #: The unit of dates in data frames.
 UNIT = "days"
@@ -52,11 +52,16 @@ def dates_as_numbers(estimator: Any, X: Any, *, reset: bool) -> Any:
 
 def time_scales(model: Any) -> tuple[TimeScale | None, ...]:
     """Return the scale of each column of X, `None` for those that hold no date-times."""
+    return tuple(own if isinstance(own, TimeScale) else None for own in scales_of(model))
+
+
+def scales_of(model: Any) -> tuple[Scale | None, ...]:
+    """Return what the numbers of each column of X stand for, `None` for themselves."""
     own = getattr(model, "time_scales_", None)
     if own is not None:
         return own
     times = (getattr(model, "about_", None) or {}).get("times")
-    return tuple(map(TimeScale.from_json, times or [None] * model.n_features_in_))
+    return tuple(map(scale_from_json, times or [None] * model.n_features_in_))
 
 
 def domain_as_numbers(estimator: Any, domain: Any, columns: NDArray[np.int64]) -> Any:

@@ -184,7 +184,7 @@ def test_sentences_with_spaces_are_no_columns(file: Path) -> None:
         ("x,y\n1_000,2\n", None, "Column 'x' must hold finite numbers, got '1_000' in line 2 of "),
         ('x,y\n1,"2,5"\n', None, "data.csv: write decimals with a point, or choose other columns"),
         ("x,y\n16/12/2006,2\n", None, "data.csv: write dates as 2024-01-31 or 2024-01-31T12:30:00"),
-        ("x,y\n1,ripe\n", None, "data.csv: write categories as whole numbers (for a Categorical"),
+        ("x,y\n1,ripe\n", None, "data.csv: predict labels by --classify, write categories as"),
         (
             "x,y\n1,2\n2,ripe\n",
             None,

@@ -112,7 +112,8 @@ class Console:
         """Say what the date-times' units are, and which rows were left out."""
         for name, scale in zip(reading.inputs, reading.times):
             if scale is not None:
-                self.say(f"{name} is in {scale.describe()}.")
+                way = "in " if hasattr(scale, "unit") else ""
+                self.say(f"{name} is {way}{scale.describe()}.")
         if tally.missing == 1:
             self.say("1 row lacks a value and is left out.")
         elif tally.missing:

@@ -41,6 +41,7 @@ from orthogp.cli.options import (
     output_options,
     scaled_for,
     summing_options,
+    take_categories,
 )
 
 if TYPE_CHECKING:
@@ -181,7 +182,8 @@ def fit(
     """Fit a Gaussian process to files, or to statistics made by sketch.
 
     Prints the model, its bounds and what they guarantee. Date-times become numbers in a unit that
-    is printed; inputs that are categories are refused. With --classify the target is a label.
+    is printed; an input of words is a category, and each has an effect of its own beside the
+    function of the others. With --classify the target is a label.
     """
     out = output.out
     summing.check(given.data)
@@ -264,7 +266,7 @@ def _from_rows(
     from orthogp.files.source import as_tables, open_source
 
     with as_tables(given.data) as files:
-        source = open_source(files, **given.columns())
+        source = open_source(files, **given.columns(), categories=True).with_categories()
         # Only now, since it takes seconds: what is wrong with the data is said before.
         from orthogp.errors import OrthogpError
         from orthogp.files.fitting import SAMPLE_ROWS, fit_source
@@ -272,6 +274,7 @@ def _from_rows(
         from orthogp.report import diagnose
 
         model = options.regressor()
+        take_categories(model, source.reading)
         if rows.domain is not None:
             source = covering(model, source, rows.domain)
         with _joined_cluster(summing.scheduler, console) as cluster:
@@ -492,7 +495,7 @@ def _sum(
     checkpoint: str | None,
 ) -> tuple[Sketch, dict[str, Any]]:
     """Return the sums of files, and a description of their rows."""
-    from orthogp.files.columns import TimeScale
+    from orthogp.files.columns import scale_from_json
     from orthogp.files.source import open_source
 
     columns, times = given.columns(), None
@@ -502,7 +505,7 @@ def _sum(
 
         like, about = load_sketch(wanted.lattice_of)
         columns, extent = _same_columns(columns, about), like.extent
-        times = [TimeScale.from_json(scale) for scale in about.get("times", [])] or None
+        times = [scale_from_json(scale) for scale in about.get("times", [])] or None
     if columns["targets"] is None:
         raise click.UsageError("Missing option '--target': the column to predict.")
     source = open_source(given.data, **columns)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from orthogp.cli.options import covering, mean_of
+from orthogp.cli.options import covering, mean_of, take_categories
 
 if TYPE_CHECKING:
     import numpy as np
@@ -37,7 +37,8 @@ def fit_labels(
             skip_bad=given.skip_bad,
             keep_missing=True,
             keep=[label],
-        )
+            categories=True,
+        ).with_categories()
         # Only now, since it takes seconds: what is wrong with the data is said before.
         from orthogp import GPClassifier
         from orthogp.files.fitting import about_rows
@@ -48,6 +49,7 @@ def fit_labels(
             mean="constant" if options.mean is None else mean_of(options.mean),
             max_seconds=options.max_seconds,
         )
+        take_categories(model, source.reading)
         if rows.domain is not None:
             source = covering(model, source, rows.domain)
         source = source.scaled()

@@ -327,6 +327,15 @@ def mean_of(mean: str | None) -> str | None:
     return None if mean == "none" else mean or "auto"
 
 
+def take_categories(model: Any, reading: Reading) -> None:
+    """Give a model whose kernel is a name effects of the categories among its inputs."""
+    from orthogp.kernels.terms import beside_categories
+
+    if found := reading.categories:
+        levels = {j: len(scale.levels) for j, scale in found.items()}
+        model.set_params(kernel=beside_categories(model.kernel, len(reading.inputs), levels))
+
+
 # ---------------------------------------------------------------------- domains
 
 
@@ -335,7 +344,7 @@ def domain_in_numbers(domain: Sequence[Interval], reading: Reading) -> Domain:
     import numpy as np
 
     from orthogp.errors import InputError
-    from orthogp.files.columns import SINCE_1970
+    from orthogp.files.columns import SINCE_1970, TimeScale
     from orthogp.rows import Domain
 
     if len(domain) != len(reading.inputs):
@@ -346,7 +355,7 @@ def domain_in_numbers(domain: Sequence[Interval], reading: Reading) -> Domain:
     edges = []
     for name, (low, high), scale in zip(reading.inputs, domain, reading.times, strict=True):
         if isinstance(low, date) and isinstance(high, date):
-            if scale is None:
+            if not isinstance(scale, TimeScale):
                 raise InputError(
                     f"The domain of {name!r} must be in numbers as its column is, got dates: give "
                     "an interval such as 0:10."

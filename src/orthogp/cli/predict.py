@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from orthogp.files.columns import Tally, TimeScale
+    from orthogp.files.columns import Scale, Tally
     from orthogp.files.source import RowSource
     from orthogp.files.writing import TableWriter
 
@@ -122,6 +122,7 @@ def predict(model: str, where: Where, noise: bool, output: Output) -> None:
                 skip_bad=where.skip_bad,
                 keep_missing=True,
                 keep=others,
+                categories=True,
             )
             source = source.with_times(times)
             written = [*others, *source.reading.names, *_result_names(fitted, noise)]
@@ -185,13 +186,13 @@ def load_fitted(name: str) -> Any:
 
 def _columns(
     model: Any, inputs: list[str] | None, name: str
-) -> tuple[list[str], list[TimeScale | None]]:
+) -> tuple[list[str], list[Scale | None]]:
     """Return the names of the model's columns, and what its numbers mean where they are times."""
-    from orthogp.dates import time_scales
+    from orthogp.dates import scales_of
     from orthogp.errors import InputError
 
     about = getattr(model, "about_", {})
-    times = list(time_scales(model))
+    times = list(scales_of(model))
     known = about.get("inputs", getattr(model, "feature_names_in_", None))
     names = inputs if inputs is not None else known
     number = model.n_features_in_
@@ -253,7 +254,7 @@ def _write(
                 beyond = domain.outside(X[:, model.columns_])
                 outside += 0 if beyond is None else int(beyond.sum())
         shown = [
-            values if scale is None else scale.datetimes(values)
+            _shown(values, scale)
             for values, scale in zip(columns, source.reading.scales, strict=True)
         ]
         writer.write([*block.kept, *shown, *results])
@@ -261,6 +262,15 @@ def _write(
         missing += columns.shape[1] - len(X)
         console.advance(block.tally.met)
     return tally, missing, outside
+
+
+def _shown(values: NDArray[np.float64], scale: Scale | None) -> NDArray[Any]:
+    """Return inputs as the file had them: numbers, date-times or texts."""
+    if scale is None:
+        return values
+    from orthogp.files.columns import TimeScale
+
+    return scale.datetimes(values) if isinstance(scale, TimeScale) else scale.texts(values)
 
 
 def _predictions(model: Any, X: NDArray[np.float64], noise: bool) -> NDArray[np.float64]:

@@ -17,10 +17,11 @@ from orthogp.errors import InputError
 from orthogp.files.columns import (
     MISSING,
     Block,
+    Categories,
     Piece,
     Reading,
+    Scale,
     Tally,
-    TimeScale,
     complete_rows,
     find_column,
 )
@@ -42,8 +43,10 @@ def parquet_header(path: str, label: str) -> tuple[Any, tuple[int, ...]]:
         return file.schema_arrow, rows
 
 
-def parquet_kind(schema: Any, label: str, name: str) -> Literal["number", "time"]:
-    """Return what a column holds; refuse one that holds neither."""
+def parquet_kind(
+    schema: Any, label: str, name: str, *, words: bool = False
+) -> Literal["number", "time", "text"]:
+    """Return what a column holds; refuse one that holds neither, nor words where they are taken."""
     kind = schema.field(find_column(label, schema.names, name)).type
     types = pa.types
     if types.is_timestamp(kind) or types.is_date(kind):
@@ -51,6 +54,9 @@ def parquet_kind(schema: Any, label: str, name: str) -> Literal["number", "time"
     numbers = (types.is_integer, types.is_floating, types.is_decimal, types.is_boolean)
     if any(is_number(kind) for is_number in numbers):
         return "number"
+    inner = kind.value_type if types.is_dictionary(kind) else kind
+    if words and (types.is_string(inner) or types.is_large_string(inner)):
+        return "text"
     raise InputError(
         f"Column {name!r} of {label} holds {kind}, but must hold numbers or date-times: choose "
         "other columns, or write categories as whole numbers (for a Categorical kernel in Python)."
@@ -72,8 +78,7 @@ def parquet_extent(path: str, label: str, names: Sequence[str]) -> Domain | None
                 continue
             for j, (name, kind) in enumerate(zip(names, kinds)):
                 found = meta.row_group(group).column(positions[name]).statistics
-                # Statistics of decimals and of half precision are no numbers.
-                opaque = pa.types.is_decimal(kind) or pa.types.is_float16(kind)
+                opaque = not _has_numbers(kind)
                 if found is None or not found.has_min_max or opaque:
                     return None
                 low, high = _stated_extent(found, meta.schema.column(positions[name]), kind)
@@ -124,15 +129,14 @@ def parse_lines(
     num_columns: int,
     delimiter: str,
     used: Sequence[int],
-    scales: Sequence[TimeScale | None],
+    scales: Sequence[Scale | None],
     zoned: Sequence[bool],
     decimal_comma: bool = False,
 ) -> NDArray[np.float64] | None:
     """Return columns of text lines as numbers, (k, n), or `None` if a row or a cell is odd."""
     names = [str(i) for i in range(num_columns)]
     types = {
-        str(j): pa.float64() if scale is None else pa.timestamp("us", "UTC" if zone else None)
-        for j, scale, zone in zip(used, scales, zoned)
+        str(j): _type(scale, "UTC" if zone else None) for j, scale, zone in zip(used, scales, zoned)
     }
     try:
         table = pacsv.read_csv(
@@ -143,6 +147,7 @@ def parse_lines(
                 column_types=types,
                 include_columns=[str(j) for j in used],
                 null_values=_NULLS,
+                strings_can_be_null=True,
                 decimal_point="," if decimal_comma else ".",
             ),
         )
@@ -151,7 +156,24 @@ def parse_lines(
     columns = np.empty((len(used), table.num_rows))
     for j, scale in enumerate(scales):
         columns[j] = _numbers(table.column(j).combine_chunks(), scale)
-    return columns
+    # A text that is not listed: it is looked at closely.
+    return None if np.isinf(columns).any() else columns
+
+
+def _type(scale: Scale | None, zone: str | None) -> Any:
+    """Return the type of a column of text lines."""
+    if scale is None:
+        return pa.float64()
+    return pa.string() if isinstance(scale, Categories) else pa.timestamp("us", zone)
+
+
+def _has_numbers(kind: Any) -> bool:
+    """Return whether statistics of a column are numbers: not those of decimals, halves, texts."""
+    types = pa.types
+    return types.is_temporal(kind) or (
+        (types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind))
+        and not types.is_float16(kind)
+    )
 
 
 class ParquetWriter:
@@ -200,6 +222,12 @@ def _columns(
     if suspicious.any() and (infinite := np.isinf(columns)).any():
         j, i = np.argwhere(infinite)[0]
         where = f"row {start + i + 1} of {label}"
+        scale = reading.scales[j]
+        if isinstance(scale, Categories) and not reading.skip_bad:
+            raise InputError(
+                f"Column {reading.names[j]!r} must hold {scale.describe()}, got another in "
+                f"{where}: correct it, or skip such rows (--skip-bad)."
+            )
         if not reading.skip_bad:
             raise InputError(
                 f"Column {reading.names[j]!r} must hold finite numbers, got {columns[j, i]} in "
@@ -220,8 +248,18 @@ def _check_whole(array: Any, numbers: NDArray[np.float64], what: str) -> None:
             )
 
 
-def _numbers(array: Any, scale: TimeScale | None) -> NDArray[np.float64]:
-    """Return an arrow array as numbers, with NaN for null."""
+def _numbers(array: Any, scale: Scale | None) -> NDArray[np.float64]:
+    """Return an arrow array as numbers, with NaN for null; infinity is a text that is unknown."""
+    if isinstance(scale, Categories):
+        coded = array.cast(pa.string()).dictionary_encode()
+        texts = [str(text).strip() for text in coded.dictionary.to_pylist()]
+        known = {text: float(place) for place, text in enumerate(scale.levels)}
+        numbers = [
+            np.nan if text.lower() in (*MISSING, "nan") else known.get(text, np.inf)
+            for text in texts
+        ]
+        # The last stands for null.
+        return np.array([*numbers, np.nan])[coded.indices.fill_null(len(texts)).to_numpy()]
     if scale is None:
         return array.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
     if pa.types.is_date(array.type):

@@ -95,14 +95,42 @@ class TimeScale(NamedTuple):
         """Return the scale in words: "days since 2024-01-31"."""
         return f"{self.unit} since {self.origin}"
 
-    @classmethod
-    def from_json(cls, value: dict[str, Any] | None) -> TimeScale | None:
-        """Return the scale with the fields of a JSON record (`_asdict`), `None` for none."""
-        return None if value is None else cls(str(value["unit"]), str(value["origin"]))
+
+class Categories(NamedTuple):
+    """Numbers that stand for texts: the place of each in a list, counted from 0."""
+
+    levels: tuple[str, ...]
+
+    def number(self, text: str) -> float:
+        """Return the number of a text, or raise `ValueError`."""
+        return float(self.levels.index(text.strip()))
+
+    def texts(self, values: NDArray[np.float64]) -> NDArray[np.object_]:
+        """Return the texts of numbers, `None` for NaN."""
+        return np.array(
+            [None if np.isnan(value) else self.levels[int(value)] for value in values], object
+        )
+
+    def describe(self) -> str:
+        """Return what the texts are: "one of 3 categories (blue, green, red)"."""
+        return f"one of {len(self.levels)} categories ({_some(self.levels)})"
 
 
+#: What the numbers of a column stand for.
+Scale = TimeScale | Categories
 #: Exact in double precision; in use until a unit is chosen.
 SINCE_1970 = TimeScale("microseconds", "1970-01-01")
+#: In use until all texts are known.
+UNLISTED = Categories(())
+
+
+def scale_from_json(value: dict[str, Any] | None) -> Scale | None:
+    """Return the scale with the fields of a JSON record (`_asdict`), `None` for none."""
+    if value is None:
+        return None
+    if "levels" in value:
+        return Categories(tuple(map(str, value["levels"])))
+    return TimeScale(str(value["unit"]), str(value["origin"]))
 
 
 def parse_datetime(text: str) -> datetime:
@@ -122,8 +150,8 @@ class Reading:
     inputs: tuple[str, ...]
     targets: tuple[str, ...]
     weights: str | None
-    #: For each input, the scale of its date-times.
-    times: tuple[TimeScale | None, ...]
+    #: For each input, what its numbers stand for, if it holds date-times or categories.
+    times: tuple[Scale | None, ...]
     #: Whether rows that cannot be read are counted instead of refused.
     skip_bad: bool = False
     #: Whether rows that lack a value stay, with NaN in its place.
@@ -139,9 +167,14 @@ class Reading:
         return (*self.inputs, *self.covariates, *self.targets, *weights)
 
     @property
-    def scales(self) -> tuple[TimeScale | None, ...]:
+    def scales(self) -> tuple[Scale | None, ...]:
         """The scale of every column, `None` for those that hold numbers."""
         return (*self.times, *(None,) * (len(self.names) - len(self.inputs)))
+
+    @property
+    def categories(self) -> dict[int, Categories]:
+        """The inputs that hold categories, by their places."""
+        return {j: scale for j, scale in enumerate(self.times) if isinstance(scale, Categories)}
 
     def only_inputs(self) -> Reading:
         """Return the reading of the input columns alone."""

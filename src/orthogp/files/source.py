@@ -21,9 +21,12 @@ from numpy.typing import NDArray
 from orthogp.errors import InputError
 from orthogp.files.columns import (
     SINCE_1970,
+    UNLISTED,
     Block,
+    Categories,
     Piece,
     Reading,
+    Scale,
     Tally,
     TimeScale,
     choose_inputs,
@@ -31,7 +34,7 @@ from orthogp.files.columns import (
     listed,
     require_arrow,
 )
-from orthogp.files.text import COMPRESSED, column_kind, read_header, text_blocks
+from orthogp.files.text import COMPRESSED, column_kind, is_no_text, read_header, text_blocks
 from orthogp.files.writing import PARQUET_ENDINGS, STANDARD
 from orthogp.maps.formats import is_map, map_table
 from orthogp.persistence import FilePath, temporary_folder
@@ -47,6 +50,11 @@ _STANDARD_INPUT = "standard input"
 _OF_MAP = ".map.parquet"
 # The ratio of the size of text to its size when compressed, roughly.
 _COMPRESSION = 4.0
+# The largest number of categories of one column.
+_MOST_LEVELS = 1000
+# What a column holds, by its kind, and that in words.
+_SCALES = {"number": type(None), "time": TimeScale, "text": Categories}
+_HOLDS = {type(None): "numbers", TimeScale: "date-times", Categories: "categories in words"}
 # The bytes at the beginning and at the end of a file that stand for its content.
 _EDGE_BYTES = 2**14
 
@@ -77,16 +85,41 @@ class RowSource:
         """The memory that all rows take, as double precision."""
         return 8 * self.num_rows * len(self.reading.names)
 
-    def with_times(self, times: Sequence[TimeScale | None]) -> RowSource:
-        """Return the source with its date-times on these scales."""
+    def with_times(self, times: Sequence[Scale | None]) -> RowSource:
+        """Return the source with its date-times and categories on these scales."""
         for name, have, want in zip(self.reading.inputs, self.reading.times, times, strict=True):
-            if (have is None) != (want is None):
-                held = "numbers" if have is None else "date-times"
-                other = "numbers" if want is None else "date-times"
+            if type(have) is not type(want):
                 raise InputError(
-                    f"Column {name!r} of {self.description} holds {held}, but must hold {other}."
+                    f"Column {name!r} of {self.description} holds {_HOLDS[type(have)]}, but must "
+                    f"hold {_HOLDS[type(want)]}."
                 )
         return replace(self, reading=replace(self.reading, times=tuple(times)))
+
+    def with_categories(self) -> RowSource:
+        """Return the source with all texts of its categories known, which takes a pass."""
+        places = [j for j, scale in self.reading.categories.items() if scale == UNLISTED]
+        if not places:
+            return self
+        names = [self.reading.inputs[j] for j in places]
+        texts = Reading((), (), None, (), self.reading.skip_bad, keep_missing=True, keep=(*names,))
+        found: list[set[str]] = [set() for _ in names]
+        rows = 0
+        for _, block in replace(self, reading=texts).blocks():
+            rows += block.columns.shape[1]
+            for seen, column in zip(found, block.kept):
+                values = column.to_pylist() if hasattr(column, "to_pylist") else column.tolist()
+                seen.update(str(own).strip() for own in set(values) if own is not None)
+        times = list(self.reading.times)
+        for j, name, seen in zip(places, names, found):
+            levels = tuple(sorted(text for text in seen if not is_no_text(text)))
+            if not 2 <= len(levels) <= max(2, min(_MOST_LEVELS, rows // 2)):
+                why = "has a single value" if len(levels) < 2 else "names rows, not groups of them"
+                raise InputError(
+                    f"Column {name!r} of {self.description} holds {len(levels):,} different texts "
+                    f"in {rows:,} rows, and {why}: choose other columns by --inputs."
+                )
+            times[j] = Categories(levels)
+        return self.with_times(times)
 
     def blocks(self, index: int = 0, rest: Piece | None = None) -> Iterator[tuple[int, Block]]:
         """Yield blocks of rows with the index of their piece, from the `rest` of piece `index`."""
@@ -149,11 +182,11 @@ class RowSource:
         return self.with_times(times), self._on_scales(extent, chosen)
 
     @staticmethod
-    def _on_scales(extent: Domain, times: Sequence[TimeScale | None]) -> Domain:
+    def _on_scales(extent: Domain, times: Sequence[Scale | None]) -> Domain:
         """Return a box with the date-times of some columns, since 1970, on other scales."""
         edges = np.array(extent)
         for j, scale in enumerate(times):
-            if scale is not None:
+            if isinstance(scale, TimeScale):
                 edges[:, j] = scale.rescaled(edges[:, j], SINCE_1970)
         return Domain(*edges)
 
@@ -244,6 +277,7 @@ def open_source(
     skip_bad: bool = False,
     keep_missing: bool = False,
     keep: Sequence[str] = (),
+    categories: bool = False,
 ) -> RowSource:
     """Return the rows of files, folders and patterns.
 
@@ -263,6 +297,8 @@ def open_source(
         The columns with linear effects.
     skip_bad, keep_missing, keep
         See `Reading`.
+    categories : bool
+        Whether inputs may hold text; `RowSource.with_categories` then lists it.
     """
     targets = [targets] if isinstance(targets, str) else targets
     paths = [data] if isinstance(data, str | os.PathLike) else data
@@ -288,21 +324,22 @@ def open_source(
         for name in keep:
             find_column(file.label, file.names, name)
         for name in names:
-            kind, want = file.kind(name), first.kind(name)
+            words = categories and name in inputs
+            kind, want = (own.kind(name, words=words) for own in (file, first))
             if name not in inputs and kind == "time":
                 raise InputError(
                     f"Column {name!r} of {file.label} holds date-times, but only inputs may: "
                     "targets, weights and covariates must be numbers."
                 )
             if kind != want:
-                words = {"number": "numbers", "time": "date-times"}
                 raise InputError(
-                    f"Column {name!r} holds {words[kind]} in {file.label}, but {words[want]} in "
-                    f"{first.label}."
+                    f"Column {name!r} holds {_HOLDS[_SCALES[kind]]} in {file.label}, but "
+                    f"{_HOLDS[_SCALES[want]]} in {first.label}."
                 )
         pieces += file.pieces
         num_rows, exact = num_rows + file.num_rows, exact and file.exact
-    unscaled = tuple(SINCE_1970 if first.kind(name) == "time" else None for name in inputs)
+    start = {"number": None, "time": SINCE_1970, "text": UNLISTED}
+    unscaled = tuple(start[first.kind(name, words=categories)] for name in inputs)
     reading = Reading(
         tuple(inputs),
         tuple(targets),
@@ -322,7 +359,7 @@ def open_source(
 class _File(NamedTuple):
     label: str
     names: tuple[str, ...]
-    kind: Callable[[str], Literal["number", "time"]]
+    kind: Callable[..., Literal["number", "time", "text"]]
     pieces: list[Piece]
     num_rows: float
     exact: bool
@@ -433,7 +470,7 @@ class Table(NamedTuple):
     #: The number of rows left out because a value was missing.
     num_dropped: int
     #: For each input, the meaning of its numbers if it holds date-times.
-    times: tuple[TimeScale | None, ...]
+    times: tuple[Scale | None, ...]
 
 
 def read_table(path: FilePath, target: str, inputs: Sequence[str] | None = None) -> Table:

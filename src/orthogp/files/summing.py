@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from orthogp.errors import InputError, LatticeMismatchError, OrthogpError
-from orthogp.files.columns import Piece, Reading, Tally, TimeScale, listed
+from orthogp.files.columns import Categories, Piece, Reading, Scale, Tally, TimeScale, listed
 from orthogp.files.source import RowSource, as_rows
 from orthogp.files.text import read_header, split_text
 from orthogp.learning.sketches import Sketch
@@ -325,7 +325,7 @@ class Mark(NamedTuple):
     place: int
     rest: Piece | None
     #: The units of the inputs' date-times.
-    times: tuple[TimeScale | None, ...]
+    times: tuple[Scale | None, ...]
 
 
 class Checkpoint:
@@ -356,7 +356,7 @@ class Checkpoint:
         summed: Summed,
         place: int,
         rest: Piece | None,
-        times: tuple[TimeScale | None, ...],
+        times: tuple[Scale | None, ...],
     ) -> None:
         """Write how far the pass has come, if the last note is old enough."""
         if time.monotonic() - self._last >= self._every:
@@ -370,7 +370,7 @@ def _storage() -> Any:
     """Return the storage, which knows what a checkpoint holds."""
     from orthogp import storage
 
-    for kind in (Mark, Summed, RowSample, Tally, Piece, TimeScale):
+    for kind in (Mark, Summed, RowSample, Tally, Piece, TimeScale, Categories):
         storage.register(kind, "checkpoint" if kind is Mark else f"checkpoint/{kind.__name__}")
     return storage
 

@@ -29,6 +29,7 @@ from orthogp.files.columns import (
     Piece,
     Reading,
     Tally,
+    TimeScale,
     complete_rows,
     find_column,
     has_arrow,
@@ -159,8 +160,13 @@ def _check_text(label: str, first: bytes) -> None:
         ) from error
 
 
-def column_kind(header: TextHeader, label: str, name: str) -> Literal["number", "time"]:
-    """Return what a column holds, by its first cells; refuse one that holds neither."""
+def column_kind(
+    header: TextHeader, label: str, name: str, *, words: bool = False
+) -> Literal["number", "time", "text"]:
+    """Return what a column holds, by its first cells; refuse one that holds neither.
+
+    Where `words` are taken, those that could not be written as numbers are text.
+    """
     position = find_column(label, header.names, name)
     cells = [row[position] for row in header.sample if position < len(row)]
     known = [cell for cell in cells if not _is_missing(cell)]
@@ -169,10 +175,12 @@ def column_kind(header: TextHeader, label: str, name: str) -> Literal["number", 
         return "number"
     if _is_a(parse_datetime, known[0]):
         return "time"
+    if words and not any(map(_rewriting, known)):
+        return "text"
     where = f"line {2 + cells.index(known[0])} of {label}"
     remedy = (
-        "write categories as whole numbers (for a Categorical kernel in Python), predict labels by "
-        "--classify"
+        "predict labels by --classify, write categories as whole numbers (for a Categorical kernel "
+        "in Python)"
     )
     raise _refusal(name, known[0], where, "finite numbers", remedy)
 
@@ -238,7 +246,7 @@ class _Parser:
         self._kept = [find_column(piece.label, header.names, name) for name in reading.keep]
         # Date-times that name their zone are another type to pyarrow.
         self._zoned = [
-            scale is not None and _names_zone(header, position)
+            isinstance(scale, TimeScale) and _names_zone(header, position)
             for scale, position in zip(reading.scales, self._used)
         ]
 
@@ -299,7 +307,7 @@ class _Parser:
                     raise
                 bad += 1
                 first_bad = first_bad or where
-        columns = np.array(rows, dtype=np.float64).reshape(-1, len(self._used)).T
+        columns = np.array(rows, dtype=np.float64).reshape(len(rows), len(self._used)).T
         texts = tuple(
             np.array([row[k] for row in kept], dtype=object) for k in range(len(self._kept))
         )
@@ -313,10 +321,13 @@ class _Parser:
                 if scale is None:
                     numbers.append(_read_number(cell, self._header.decimal_comma))
                 else:
-                    missing = _is_missing(cell) or cell.strip().lower() == "nan"
-                    numbers.append(nan if missing else scale.number(cell))
+                    numbers.append(nan if is_no_text(cell) else scale.number(cell))
             except ValueError as error:
-                wanted = "finite numbers" if scale is None else f"date-times {_DATE_FORMS}"
+                wanted = "finite numbers"
+                if isinstance(scale, TimeScale):
+                    wanted = f"date-times {_DATE_FORMS}"
+                elif scale is not None:
+                    wanted = scale.describe()
                 remedy = "leave such cells empty, skip such rows (--skip-bad)"
                 raise _refusal(name, cell, where, wanted, remedy) from error
         return numbers
@@ -424,6 +435,11 @@ def _loses_digits(cell: str, value: float) -> bool:
 def _is_missing(cell: str) -> bool:
     """Return whether a cell stands for no value."""
     return cell.strip().lower() in MISSING
+
+
+def is_no_text(cell: str) -> bool:
+    """Return whether a cell of dates or categories stands for no value."""
+    return _is_missing(cell) or cell.strip().lower() == "nan"
 
 
 def _refusal(name: str, cell: str, where: str, wanted: str, remedy: str) -> InputError:

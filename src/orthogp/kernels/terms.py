@@ -15,6 +15,7 @@ from orthogp.kernels.densities import QuasiPeriodic
 from orthogp.kernels.priors import Noise
 from orthogp.kernels.stationary import RBF, Matern, Matern12, Matern32, Matern52, RationalQuadratic
 from orthogp.kernels.transformed import Categorical, Cyclic, has_own_period, own_periods
+from orthogp.rows import MAX_DIMS
 
 # The periods of the calendar's seasons in days.
 _SEASONS = {"yearly": 365.2425, "weekly": 7.0, "daily": 1.0}
@@ -124,6 +125,26 @@ def additive(
 
     single = (on_column(column).on(column) for column in range(num_columns))
     return Sum((*single, *(on_columns(tuple(columns)) for columns in joint)))
+
+
+def beside_categories(name: str, num_columns: int, categorical: Mapping[int, int]) -> Kernel:
+    """Return a kernel of that name on all other columns, plus an effect of each category.
+
+    The others act jointly if they are at most three, and add up if they are more.
+
+    Parameters
+    ----------
+    categorical : mapping of column to number of levels
+    """
+    plain = name.lower().removeprefix(ADDITIVE_PREFIX)
+    others = [column for column in range(num_columns) if column not in categorical]
+    if plain != name.lower() or len(others) > MAX_DIMS or not others:
+        return additive(plain, num_columns, categorical=categorical)
+    kernel = resolve_kernel(plain).kernel
+    if len(others) > 1 and "lengthscale" in kernel.parameters():
+        kernel = kernel.with_parameters(lengthscale=np.ones(len(others)))
+    effects = (Categorical(levels).on(column) for column, levels in categorical.items())
+    return Sum((kernel.on(*others), *effects))
 
 
 def seasonal(*seasons: str | float, unit: str = "days", variance: float = 1.0) -> Kernel:

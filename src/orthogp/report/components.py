@@ -12,7 +12,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
+from orthogp.dates import scales_of
 from orthogp.errors import InputError
+from orthogp.files.columns import Categories
 from orthogp.inference import Domain
 from orthogp.inference.component_posterior import AdditivePosterior
 from orthogp.kernels import Categorical, Kernel
@@ -52,6 +54,8 @@ _CELLS = 120
 _RARE = 0.02
 # The smallest range of an effect's scale, relative to the largest.
 _SMALLEST = 0.02
+# The number of letters of all categories that stand side by side, and of one.
+_WIDE, _LONGEST = 30, 16
 # The share of the largest posterior sd above which a cell of a map is pale.
 _VAGUE = 0.5
 
@@ -74,6 +78,8 @@ class Component:
         and their shares then add up to more than 1.
     lower, upper : (d,)
         The range of the columns in the training rows.
+    levels : tuple of str
+        What the codes of a column of categories stand for, if it is known.
     """
 
     name: str
@@ -82,8 +88,9 @@ class Component:
     share: Any
     lower: NDArray[np.float64]
     upper: NDArray[np.float64]
-    _index: int = field(repr=False)
-    _model: AdditiveParts = field(repr=False)
+    levels: tuple[str, ...] = ()
+    _index: int = field(repr=False, kw_only=True)
+    _model: AdditiveParts = field(repr=False, kw_only=True)
 
     def predict(self, x: ArrayLike, return_std: bool = False) -> Any:
         """Return the mean of the component at values of its own columns, and its sd if asked.
@@ -136,6 +143,8 @@ class AdditiveParts:
         The units of the targets.
     one_target : bool
         Whether results have no axis of targets.
+    levels : dict
+        The categories of those columns of X that hold any in words.
     """
 
     posterior: AdditivePosterior
@@ -145,6 +154,7 @@ class AdditiveParts:
     extent: Domain
     scale: NDArray[np.float64]
     one_target: bool
+    levels: dict[int, tuple[str, ...]]
 
     def components(self) -> list[Component]:
         """Return the components, in the order of the kernel's terms."""
@@ -160,6 +170,7 @@ class AdditiveParts:
                 share=self.share(self.posterior.shares.components[j]),
                 lower=self.extent.lower[inner[j]],
                 upper=self.extent.upper[inner[j]],
+                levels=self.levels.get(columns[j][0], ()) if len(columns[j]) == 1 else (),
                 _index=j,
                 _model=self,
             )
@@ -225,6 +236,7 @@ def parts_of(model: GPRegressor) -> AdditiveParts:
         extent=model._sketch.extent,
         scale=model.target_scale_,
         one_target=model._one_target,
+        levels=_levels(model),
     )
 
 
@@ -242,6 +254,7 @@ def class_parts(model: GPClassifier, label: Any = None) -> AdditiveParts:
                 extent=model._extent,
                 scale=np.ones(1),
                 one_target=True,
+                levels=_levels(model),
             )
     if len(classes) == 2:
         raise InputError(
@@ -251,6 +264,12 @@ def class_parts(model: GPClassifier, label: Any = None) -> AdditiveParts:
     raise InputError(
         f"Each class has components of its own: label must be one of {classes}, got {label!r}."
     )
+
+
+def _levels(model: Any) -> dict[int, tuple[str, ...]]:
+    """Return the categories of the columns of X that hold any in words."""
+    scales = enumerate(scales_of(model))
+    return {i: scale.levels for i, scale in scales if isinstance(scale, Categories)}
 
 
 def is_additive(model: Any) -> bool:
@@ -350,7 +369,11 @@ class _Effect(NamedTuple):
         if self.density is None:
             look = {"fmt": "o", "color": BLUE, "elinewidth": 1.3, "ms": 4.5, "capsize": 2.5}
             axes.errorbar(x, mean, BAND_SDS * std, **look)
-            axes.set_xticks(x if len(x) <= 12 else x[:: -(-len(x) // 12)])
+            shown = slice(None, None, -(-len(x) // 12))
+            axes.set_xticks(x[shown])
+            if levels := self.component.levels[shown]:
+                slant = {"rotation": 30, "ha": "right"} if sum(map(len, levels)) > _WIDE else {}
+                axes.set_xticklabels([plain(_short(level)) for level in levels], **slant)
             axes.margins(x=0.05)
             axes.grid(visible=False, axis="x")
         else:
@@ -369,6 +392,10 @@ class _Effect(NamedTuple):
         axes.set(xlabel=plain(self.component.name), title=_title(self.component, self.target))
         if axes.get_subplotspec().is_first_col():  # type: ignore[union-attr]
             axes.set_ylabel(ylabel)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
 
 
 def _draw_map(

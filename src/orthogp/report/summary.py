@@ -28,8 +28,8 @@ SINCE = " since "
 _LOOSEST = 1.0
 # The distance of the bounds on log p(y), in nats per row, from which on they are not printed.
 _WIDE = 1.0
-# The sum of all shares of the variance above which the summary says that components cancel.
-_CANCELLING = 1.2
+# The distance of the sum of all shares of the variance from one above which the summary says why.
+_CANCELLING = 0.005
 
 _ENGINES = {
     "exact": "exact: all rows, no approximation",
@@ -369,9 +369,17 @@ def _shares(components: Sequence[Component], residual: float | None = None) -> l
     ]
     if residual is not None:
         texts.append(f"{'residual':<{width}} {100 * residual:6.2f} %")
-    if sum(shares) + (residual or 0.0) > _CANCELLING:
-        texts.append("more than 100 % in all: components of correlated columns cancel in part")
+    if note := total_share(sum(shares) + (residual or 0.0)):
+        texts.append(note)
     return [("" if i else "components", text) for i, text in enumerate(texts)]
+
+
+def total_share(total: float) -> str:
+    """Return why shares of the variance do not add up to 100 %, nothing if they do."""
+    if abs(total - 1.0) <= _CANCELLING:
+        return ""
+    way = "against" if total > 1 else "with"
+    return f"{100 * total:.4g} % in all: effects of columns that go together work {way} each other"
 
 
 def _kernel(component: Component) -> str:
