@@ -28,6 +28,7 @@ from orthogp.rows import Rows
 from orthogp.validation import numeric
 
 if TYPE_CHECKING:
+    from orthogp.predicting import GPPredictor
     from orthogp.regressor import GPRegressor
 
 # The values of `features` that take covariates.
@@ -119,7 +120,7 @@ def with_covariates(model: GPRegressor, rows: Rows, covariates: Any, *, reset: b
 
 
 def check_covariates(
-    model: GPRegressor, covariates: Any, num_rows: int, *, reset: bool = False
+    model: GPPredictor, covariates: Any, num_rows: int, *, reset: bool = False
 ) -> NDArray[np.float64]:
     """Return validated covariates, (n, q), in the order of the model's names."""
     known = () if reset else model.covariate_names_
@@ -157,13 +158,13 @@ def check_covariates(
     return Z.astype(np.float64)
 
 
-def average_covariates(model: GPRegressor) -> NDArray[np.float64]:
+def average_covariates(model: GPPredictor) -> NDArray[np.float64]:
     """Return what figures hold covariates at, their means over the rows, (q,)."""
     q = len(model.covariate_names_)
     return model._sketch.mean.origin[len(model._sketch.mean.origin) - q :]
 
 
-def effects_of(model: GPRegressor) -> Effects:
+def effects_of(model: GPPredictor) -> Effects:
     """Return the effects of a model's covariates, by differences of its posterior."""
     names = model.covariate_names_
     q, prior = len(names), model._sketch.mean

@@ -4,50 +4,40 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import RegressorMixin
-from sklearn.metrics import r2_score
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from orthogp.choosing import fit_rows
 from orthogp.covariates import (
-    Effects,
-    average_covariates,
-    check_covariates,
-    effects_of,
     with_covariates,
 )
 from orthogp.engines import Outcome, Task, fit_sketch
-from orthogp.errors import FitWarning, InputError, OutOfDomainWarning
-from orthogp.estimator import GPEstimator
+from orthogp.errors import FitWarning, InputError
 from orthogp.features import Features
 from orthogp.files.fitting import MEMORY, fit_files, fit_sums
 from orthogp.files.source import open_source
 from orthogp.forgetting import check_forgotten
-from orthogp.hyperparameters import DRAWS, Hyperparameters, hyperparameters_of, predictive
-from orthogp.inference import Domain, Functions, Gaussian
+from orthogp.hyperparameters import predictive
+from orthogp.inference import Domain
 from orthogp.inference.bounds import TOLERANCE
-from orthogp.inference.predictive import PredictivePosterior
 from orthogp.inference.separable import GAUSSIAN
 from orthogp.kernels import Kernel, Noise
-from orthogp.kernels.sphere import Embedding
 from orthogp.kernels.terms import has_white
 from orthogp.learning.problem import MAX_FEATURES, Start
 from orthogp.learning.sketches import KeptRows, Sketch
-from orthogp.predicting import latent, prediction_bounds, target_moments, target_quantiles
+from orthogp.predicting import GPPredictor
 from orthogp.report.components import AdditiveParts, parts_of
 from orthogp.report.summary import summarise
 from orthogp.rows import Rows
 from orthogp.statistics.nufft import available_threads
 from orthogp.validation import (
+    Sizes,
     check_likelihood,
-    check_no_sizes,
     check_rows,
     check_settings,
     check_takes_size,
@@ -58,12 +48,10 @@ from orthogp.validation import (
 )
 
 if TYPE_CHECKING:
-    import xarray
-
-    from orthogp.maps.grids import BlockMeans
+    pass
 
 
-class GPRegressor(RegressorMixin, GPEstimator):
+class GPRegressor(GPPredictor):
     """Gaussian process regression for any number of rows.
 
     Up to 2500 rows the process is exact. More rows are summed on a frequency lattice in one pass
@@ -172,9 +160,6 @@ class GPRegressor(RegressorMixin, GPEstimator):
         How often all rows were read.
     """
 
-    kernel_: Kernel
-    covariate_names_: tuple[str, ...] = ()
-
     def __init__(
         self,
         kernel: str | Kernel | Any = "matern32",
@@ -224,10 +209,7 @@ class GPRegressor(RegressorMixin, GPEstimator):
         y: ArrayLike,
         sample_weight: ArrayLike | None = None,
         covariates: ArrayLike | None = None,
-        *,
-        exposure: ArrayLike | None = None,
-        offset: ArrayLike | None = None,
-        trials: ArrayLike | None = None,
+        **sizes: Unpack[Sizes],
     ) -> Self:
         """Fit to rows X (n, d) with targets y, (n,) or (n, p).
 
@@ -248,9 +230,7 @@ class GPRegressor(RegressorMixin, GPEstimator):
         """
         began = time.monotonic()
         check_settings(self)
-        y = with_sizes(self.likelihood, y, exposure=exposure, offset=offset, trials=trials)
-        rows = check_rows(self, X, y, sample_weight, reset=True)
-        rows = with_covariates(self, rows, covariates, reset=True)
+        rows = self._rows(X, y, sample_weight, covariates, sizes, reset=True)
         outcome = fit_rows(Task(self, rows, began))
         warn_constant_columns(self, rows.used, outcome.model.columns)
         warn_repeated_rows(rows)
@@ -321,7 +301,7 @@ class GPRegressor(RegressorMixin, GPEstimator):
         y: ArrayLike,
         sample_weight: ArrayLike | None = None,
         covariates: ArrayLike | None = None,
-        **sizes: ArrayLike | None,
+        **sizes: Unpack[Sizes],
     ) -> Self:
         """Add rows and learn again, from the present hyperparameters; the old rows are not needed.
 
@@ -330,9 +310,8 @@ class GPRegressor(RegressorMixin, GPEstimator):
         """
         if not hasattr(self, "posterior_"):
             return self.fit(X, y, sample_weight, covariates, **sizes)
-        y = with_sizes(self.likelihood, y, **sizes)
-        rows = check_rows(self, X, y, sample_weight, reset=False)
-        return self._update(with_covariates(self, rows, covariates, reset=False), sign=1)
+        rows = self._rows(X, y, sample_weight, covariates, sizes, reset=False)
+        return self._update(rows, sign=1)
 
     def forget(
         self,
@@ -340,7 +319,7 @@ class GPRegressor(RegressorMixin, GPEstimator):
         y: ArrayLike,
         sample_weight: ArrayLike | None = None,
         covariates: ArrayLike | None = None,
-        **sizes: ArrayLike | None,
+        **sizes: Unpack[Sizes],
     ) -> Self:
         """Take out rows that were fitted before, and learn again; the inverse of `partial_fit`.
 
@@ -348,9 +327,16 @@ class GPRegressor(RegressorMixin, GPEstimator):
         it was: rows elsewhere, with other targets or weights, or more than there are.
         """
         check_is_fitted(self, "posterior_")
-        y = with_sizes(self.likelihood, y, **sizes)
-        rows = check_rows(self, X, y, sample_weight, reset=False)
-        return self._update(with_covariates(self, rows, covariates, reset=False), sign=-1)
+        rows = self._rows(X, y, sample_weight, covariates, sizes, reset=False)
+        return self._update(rows, sign=-1)
+
+    def _rows(
+        self, X: Any, y: Any, sample_weight: Any, covariates: Any, sizes: Sizes, *, reset: bool
+    ) -> Rows:
+        """Return validated rows, with exposures or trials beside y and covariates behind X."""
+        targets = with_sizes(self.likelihood, y, **sizes)
+        rows = check_rows(self, X, targets, sample_weight, reset=reset)
+        return with_covariates(self, rows, covariates, reset=reset)
 
     def _update(self, rows: Rows, *, sign: int) -> Self:
         began = time.monotonic()
@@ -419,290 +405,6 @@ class GPRegressor(RegressorMixin, GPEstimator):
         vars(self).pop("_mixed", None)
         predictive(self)
         self.timings_ = {"learn": learned, "total": time.monotonic() - began}
-
-    def hyperparameter_posterior(
-        self, draws: int = DRAWS, random_state: int | None = None
-    ) -> Hyperparameters:
-        """Return weighted draws from the posterior of the hyperparameters.
-
-        p(log θ | y) ∝ p(y | θ) p(log θ), with the evidence of the engine (exact, dense or
-        additive), and flat priors of logarithms where none were given. Laplace's approximation is
-        weighted by the evidence; where the weights fail, Hamiltonian Monte Carlo draws.
-        """
-        check_is_fitted(self, "posterior_")
-        seed = self.random_state if random_state is None else random_state
-        return hyperparameters_of(self, draws, seed)
-
-    @property
-    def _predictive(self) -> PredictivePosterior:
-        """The posterior that predicts."""
-        return predictive(self)
-
-    # ------------------------------------------------------------------ prediction
-
-    def predict(
-        self,
-        X: ArrayLike,
-        return_std: bool = False,
-        return_cov: bool = False,
-        include_noise: bool | None = None,
-        return_bounds: bool = False,
-        covariates: ArrayLike | None = None,
-        *,
-        exposure: ArrayLike | None = None,
-        trials: ArrayLike | None = None,
-    ) -> Any:
-        """Return the mean of f at the rows of X, and standard deviations or covariances if asked.
-
-        For noise that is not Gaussian, mean and standard deviation of y.
-
-        Parameters
-        ----------
-        return_std, return_cov : bool
-            Return also the standard deviations, (n,) or (n, p), or the covariance matrix, (n, n) or
-            (n, n, p).
-        include_noise : bool, optional
-            For a new observation instead of the function itself. By default only if the kernel is
-            scikit-learn's with a `WhiteKernel`, whose noise is part of standard deviations there.
-        return_bounds : bool
-            Return also, last, what the exact process can differ by: `PredictionBounds`. The exact
-            engine and the dense lattice have them.
-        covariates : (n,) or (n, q), optional
-            Their values at the rows of X, if the model was fitted with covariates; the mean is then
-            that of f + Σ_j β_j z_j.
-        exposure, trials : (n,) or float, optional
-            Of new observations, as in `fit`; one unless given.
-        """
-        if return_std and return_cov:
-            raise InputError("Ask for return_std or return_cov, not for both.")
-        check_is_fitted(self, "posterior_")
-        include_noise = self.noise_in_kernel_ if include_noise is None else include_noise
-        sizes = {"exposure": exposure, "trials": trials}
-        if self.likelihood_ is not None:
-            return target_moments(self, X, sizes, return_std, return_cov or return_bounds)
-        check_no_sizes(self.likelihood, **sizes)
-        if return_bounds:
-            bounds = prediction_bounds(self, self._points(X, covariates), include_noise)
-            others = self.predict(X, return_std, return_cov, include_noise, covariates=covariates)
-            return (*others, bounds) if isinstance(others, tuple) else (others, bounds)
-        X = self._points(X, covariates)
-        scale = self.target_scale_
-        if not (return_std or return_cov):
-            return self._shaped(self._predictive.predict_mean(X) * scale + self.target_offset_)
-        prediction = self._predictive.predict(X)
-        mean = self._shaped(prediction.mean * scale + self.target_offset_)
-        noise = self._predictive.noise_variance if include_noise else 0.0
-        if return_std:
-            deviation = np.sqrt(prediction.variance + noise)
-            return mean, self._shaped(deviation[:, None] * scale)
-        with warnings.catch_warnings():
-            # The mean above has warned already.
-            warnings.simplefilter("ignore", OutOfDomainWarning)
-            covariance = self._predictive.covariance(X) + noise * np.eye(len(X))
-        return mean, self._shaped(covariance[:, :, None] * scale**2)
-
-    def predict_latent(self, X: ArrayLike, return_std: bool = False) -> Any:
-        """Return the mean of f at the rows of X, and its standard deviation if asked."""
-        check_is_fitted(self, "posterior_")
-        if self.likelihood_ is None:
-            return self.predict(X, return_std)
-        mean, variance = latent(self, self._inputs(X))
-        return (mean, np.sqrt(variance)) if return_std else mean
-
-    def predict_quantiles(
-        self,
-        X: ArrayLike,
-        quantiles: Sequence[float] = (0.05, 0.5, 0.95),
-        **sizes: ArrayLike | None,
-    ) -> NDArray[np.float64]:
-        """Return quantiles of new observations y at the rows of X, (n, q) or (n, p, q).
-
-        P(y ≤ result) is at least the probability asked for, f being averaged over its posterior;
-        `sizes` are exposure or trials as in `predict`.
-        """
-        check_is_fitted(self, "posterior_")
-        return target_quantiles(self, X, quantiles, sizes)
-
-    def predict_grid(
-        self,
-        resolution: float | Sequence[float] | None = None,
-        *,
-        coordinates: Mapping[str, ArrayLike] | None = None,
-        covariates: Any = None,
-        include_noise: bool = False,
-    ) -> xarray.Dataset:
-        """Return mean and standard deviation of f on a grid, as an `xarray.Dataset`.
-
-        Its dimensions are the inputs that the kernel acts on, by name, in dates where they are
-        date-times; its variables are `mean` and `sd`, with the units of y. `orthogp.write_map`
-        writes it to a NetCDF file or a GeoTIFF.
-
-        Parameters
-        ----------
-        resolution : float or sequence
-            The size of cells, or one for each input: the grid has all multiples within the extent
-            of the rows.
-        coordinates : mapping, optional
-            Instead, the values along each input by name.
-        covariates : xarray.Dataset or callable, optional
-            Maps of the covariates on the grid (their coordinates serve unless others are given), or
-            a function of the inputs (n, d).
-        include_noise : bool
-            For a new observation instead of the function itself.
-        """
-        check_is_fitted(self, "posterior_")
-        # Here, since grids need xarray.
-        from orthogp.maps.grids import predict_grid
-
-        return predict_grid(self, resolution, coordinates, covariates, include_noise=include_noise)
-
-    def predict_blocks(self, blocks: Any, *, covariates: Any = None) -> BlockMeans:
-        """Return means of f over regions, with their joint covariance: block kriging.
-
-        Parameters
-        ----------
-        blocks : polygons, or (lower, upper)
-            Polygons of two inputs, as a `geopandas.GeoDataFrame` or a sequence of shapely's; or
-            boxes by their corners, (n, d) each.
-        covariates : callable, optional
-            A function of inputs (n, d) that gives the covariates there, if the model has any.
-        """
-        check_is_fitted(self, "posterior_")
-        from orthogp.maps.grids import predict_blocks
-
-        return predict_blocks(self, blocks, covariates)
-
-    def sample_y(
-        self,
-        X: ArrayLike,
-        n_samples: int = 1,
-        random_state: int | None = None,
-        covariates: ArrayLike | None = None,
-        include_noise: bool | None = None,
-    ) -> NDArray[np.float64]:
-        """Return posterior draws at the rows of X, (n, n_samples) or (n, p, n_samples).
-
-        Of the function f, or with `include_noise` of new observations y = f + ε; its default and
-        `covariates`, whose effects are drawn with f, are as in `predict`.
-        For noise that is not Gaussian, of the mean of y of size one.
-        """
-        check_is_fitted(self, "posterior_")
-        X = self._points(X, covariates)
-        rng = self._generator(self.random_state if random_state is None else random_state)
-        values = np.moveaxis(self._predictive.draw(n_samples, rng)(X), 1, -1)
-        if self.noise_in_kernel_ if include_noise is None else include_noise:
-            noise = np.sqrt(np.reshape(self._predictive.noise_variance, (-1, 1)))
-            values = values + noise * rng.standard_normal(values.shape)
-        values = values * self.target_scale_[:, None] + self.target_offset_[:, None]
-        if self.likelihood_ is not None:
-            values = self.likelihood_.inverse_link(values)
-        return values[:, 0] if self._one_target else values
-
-    def draw_functions(self, n_samples: int = 1, random_state: int | None = None) -> Functions:
-        """Return posterior functions f in the units of y, to be evaluated anywhere.
-
-        They take rows of the columns that the kernel sees, and behind them the covariates, if any,
-        and give values (n, n_samples, p), with p = 1 for a single target.
-        """
-        check_is_fitted(self, "posterior_")
-        drawn = self._predictive.draw(n_samples, self._generator(random_state))
-        scale, offset, d = self.target_scale_, self.target_offset_, len(self.columns_)
-        return lambda X: drawn(self._embedded(X[:, :d], X[:, d:])) * scale + offset
-
-    @staticmethod
-    def _generator(random_state: int | None) -> np.random.Generator:
-        return np.random.default_rng(check_random_state(random_state).randint(2**31))
-
-    def predict_derivative(
-        self, X: ArrayLike, dim: int = 0
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return mean and standard deviation of ∂f/∂x_dim at the rows of X."""
-        check_is_fitted(self, "posterior_")
-        self._refuse_on_sphere("Derivatives along")
-        if dim not in self.columns_:
-            raise InputError(
-                f"dim must be a column that the kernel acts on ({self.columns_.tolist()}), "
-                f"got {dim}."
-            )
-        position = int(np.flatnonzero(self.columns_ == dim)[0])
-        return self._mean_and_std(self._predictive.derivative(self._inputs(X), position))
-
-    def predict_integral(
-        self, lower: ArrayLike, upper: ArrayLike
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return mean and standard deviation of ∫ f over boxes [lower_n, upper_n], (n, columns)."""
-        check_is_fitted(self, "posterior_")
-        self._refuse_on_sphere("Integrals over boxes of")
-        lower = np.asarray(lower, dtype=np.float64).reshape(-1, len(self.columns_))
-        upper = np.asarray(upper, dtype=np.float64).reshape(-1, len(self.columns_))
-        volume = np.prod(upper - lower, axis=1)
-        mean, std = self._mean_and_std(self._predictive.integral(lower, upper))
-        constant = self._shaped(volume[:, None] * self.target_offset_)
-        return mean + constant, std
-
-    def _mean_and_std(
-        self, prediction: Gaussian
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        deviation = np.sqrt(prediction.variance)[:, None] * self.target_scale_
-        return self._shaped(prediction.mean * self.target_scale_), self._shaped(deviation)
-
-    @property
-    def effects_(self) -> Effects:
-        """The effects of the covariates with their standard errors, in the units given."""
-        check_is_fitted(self, "posterior_")
-        if not self.covariate_names_:
-            raise AttributeError("The model was fitted without covariates, and has no effects.")
-        return effects_of(self)
-
-    def score(
-        self,
-        X: ArrayLike,
-        y: ArrayLike,
-        sample_weight: ArrayLike | None = None,
-        covariates: ArrayLike | None = None,
-    ) -> float:
-        """Return the coefficient of determination R² of the predicted means."""
-        mean = self.predict(X, covariates=covariates)
-        return float(r2_score(y, mean, sample_weight=sample_weight))
-
-    def _inputs(self, X: ArrayLike) -> NDArray:
-        """Return rows as the posterior sees them, with average covariates."""
-        return self._embedded(super()._inputs(X))
-
-    def _points(self, X: ArrayLike, covariates: ArrayLike | None) -> NDArray:
-        """Return rows as the posterior sees them, with covariates of their own."""
-        X = super()._inputs(X)
-        return self._embedded(X, check_covariates(self, covariates, len(X)))
-
-    @property
-    def _embedding(self) -> Embedding | None:
-        """Where points of spheres lie in space, if the kernel acts on any."""
-        renamed = {int(column): i for i, column in enumerate(self.columns_)}
-        return Embedding.of(self.kernel_.with_columns(renamed), len(self.columns_))
-
-    def _embedded(self, X: NDArray, covariates: NDArray | None = None) -> NDArray:
-        """Return rows of the kernel's columns as the posterior sees them.
-
-        Spheres in space, and behind them the covariates: average ones unless given.
-        """
-        embedding = self._embedding
-        X = X if embedding is None else embedding.rows(X)
-        if not self.covariate_names_:
-            return X
-        if covariates is None:
-            covariates = np.repeat(average_covariates(self)[None], len(X), axis=0)
-        return np.concatenate([X, covariates], axis=1)
-
-    def _refuse_on_sphere(self, what: str) -> None:
-        if self._embedding is not None:
-            raise InputError(
-                f"{what} longitude and latitude are not available for a kernel on the sphere: "
-                "take differences or averages of draws (sample_y) instead."
-            )
-
-    def _shaped(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Drop the last axis, that of the targets, if y had none."""
-        return values[..., 0] if self._one_target else values
 
     # ------------------------------------------------------------------ showing
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from numbers import Integral, Real
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils import check_array, check_consistent_length
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
-from orthogp.dates import dates_as_numbers, domain_as_numbers
 from orthogp.errors import FeatureError, FitWarning, InputError, KernelError, check_finite
 from orthogp.features import EXACT, Features, resolve_features, takes_any_columns
+from orthogp.files.dates import dates_as_numbers, domain_as_numbers
 from orthogp.inference import Domain
 from orthogp.inference.bounds import TOLERANCE
 from orthogp.inference.parameters import Beliefs
@@ -88,16 +88,19 @@ def check_settings(estimator: Any) -> None:
             raise InputError(f"{name} must be a positive number, got {value!r}.")
 
 
-def with_sizes(
-    likelihood: str,
-    y: Any,
-    *,
-    exposure: ArrayLike | None = None,
-    offset: ArrayLike | None = None,
-    trials: ArrayLike | None = None,
-) -> Any:
+class Sizes(TypedDict, total=False):
+    """How much each row stands for; see `GPRegressor.fit`."""
+
+    exposure: ArrayLike | None
+    offset: ArrayLike | None
+    trials: ArrayLike | None
+
+
+def with_sizes(likelihood: str, y: Any, **given: Unpack[Sizes]) -> Any:
     """Return targets, and beside them what each row stands for if it is given, (n,) or (n, 2)."""
-    given = {"exposure": exposure, "offset": offset, "trials": trials}
+    unknown = sorted(given.keys() - Sizes.__annotations__.keys())
+    if unknown:
+        raise TypeError(f"There is no argument {unknown[0]!r}: give exposure, offset or trials.")
     named = [name for name, value in given.items() if value is not None]
     if not named:
         return y

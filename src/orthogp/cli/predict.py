@@ -188,8 +188,8 @@ def _columns(
     model: Any, inputs: list[str] | None, name: str
 ) -> tuple[list[str], list[Scale | None]]:
     """Return the names of the model's columns, and what its numbers mean where they are times."""
-    from orthogp.dates import scales_of
     from orthogp.errors import InputError
+    from orthogp.files.dates import scales_of
 
     about = getattr(model, "about_", {})
     times = list(scales_of(model))

@@ -20,9 +20,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from orthogp.covariates import check_covariates
-from orthogp.dates import time_scales
 from orthogp.errors import InputError
 from orthogp.files.columns import TimeScale
+from orthogp.files.dates import time_scales
 from orthogp.maps.formats import as_dataset, points_inside, polygons_of, require
 from orthogp.report.figures import covered_range
 from orthogp.report.summary import Names, names_of
@@ -31,7 +31,7 @@ from orthogp.statistics.nufft import chunks
 if TYPE_CHECKING:
     import xarray
 
-    from orthogp.regressor import GPRegressor
+    from orthogp.predicting import GPPredictor
 
 
 # The most cells of a grid: a gigabyte of results.
@@ -74,7 +74,7 @@ class Grid(NamedTuple):
 
 
 def predict_grid(
-    model: GPRegressor,
+    model: GPPredictor,
     resolution: float | Sequence[float] | None,
     coordinates: Mapping[str, ArrayLike] | None,
     covariates: GridCovariates,
@@ -117,7 +117,7 @@ def predict_grid(
 
 
 def _grid(
-    model: GPRegressor,
+    model: GPPredictor,
     names: Names,
     resolution: float | Sequence[float] | None,
     coordinates: Mapping[str, ArrayLike] | None,
@@ -183,7 +183,7 @@ def _multiples(low: float, high: float, step: float) -> NDArray[np.float64]:
 
 
 def _covariates_on(
-    model: GPRegressor, grid: Grid, points: NDArray[np.float64], covariates: GridCovariates
+    model: GPPredictor, grid: Grid, points: NDArray[np.float64], covariates: GridCovariates
 ) -> NDArray[np.float64]:
     """Return the covariates at all cells, (n, q)."""
     if covariates is None or not model.covariate_names_:
@@ -228,7 +228,7 @@ class BlockMeans(NamedTuple):
         return np.sqrt(np.einsum("ii...->i...", self.covariance))
 
 
-def predict_blocks(model: GPRegressor, blocks: Any, covariates: Any) -> BlockMeans:
+def predict_blocks(model: GPPredictor, blocks: Any, covariates: Any) -> BlockMeans:
     """Return means over regions; see `GPRegressor.predict_blocks`."""
     regions = _regions(model, blocks)
     nodes = np.concatenate([own for own, _ in regions])
@@ -247,7 +247,7 @@ def predict_blocks(model: GPRegressor, blocks: Any, covariates: Any) -> BlockMea
     return BlockMeans(model._shaped(mean), model._shaped(covariance))
 
 
-def _regions(model: GPRegressor, blocks: Any) -> list[tuple[NDArray, NDArray]]:
+def _regions(model: GPPredictor, blocks: Any) -> list[tuple[NDArray, NDArray]]:
     """Return nodes (m, d) and weights (m,) of each region."""
     d = len(model.columns_)
     polygons = polygons_of(blocks)
@@ -283,7 +283,7 @@ def _regions(model: GPRegressor, blocks: Any) -> list[tuple[NDArray, NDArray]]:
     return [(own, weights * np.cos(np.radians(own[:, 1]))) for own in nodes]
 
 
-def _nodes_each(model: GPRegressor, number: int) -> int:
+def _nodes_each(model: GPPredictor, number: int) -> int:
     """Return the number of nodes of each of some regions."""
     most = min(_MOST_NODES, model.posterior_.most_joint)
     # Grids inside polygons have up to half as many again as are asked for.
