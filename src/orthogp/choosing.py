@@ -83,7 +83,7 @@ def _choose(task: Task) -> Outcome:
     """Return the model of the engine that serves best."""
     kernel = task.estimator.kernel
     joint = task.model(joint=True)
-    if joint.embedding is not None:
+    if not joint.choice.kernel.has_lattice:
         few = task.num_rows <= EXACT_ROWS
         return fit_exact(task, joint) if few else fit_neighbours(task, joint)
     many = len(joint.columns) > MAX_DIMS

@@ -35,6 +35,7 @@ from orthogp.validation import (
     check_rows,
     check_settings,
     choose_model,
+    kernel_of,
     refuse_priors,
     warn_constant_columns,
 )
@@ -195,7 +196,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         batches = self.inference == "minibatch"
         if batches and self.mean == "linear":
             raise InputError('Mini-batches take mean=None or "constant", not "linear".')
-        model = choose_model(self.kernel, self.features, num_columns)
+        model = choose_model(kernel_of(self), self.features, num_columns)
         refuse_priors(model.choice.kernel, "GPClassifier")
         if model.choice.noise.value is not None:
             raise KernelError(

@@ -31,7 +31,7 @@ from orthogp.learning.sketches import Sketch
 from orthogp.regressor import GPRegressor
 from orthogp.rows import Rows, Units
 from orthogp.statistics.nufft import available_threads
-from orthogp.validation import check_rows, choose_model
+from orthogp.validation import check_rows, choose_model, kernel_of
 
 Array = NDArray[np.float64]
 Labels = NDArray[np.int64]
@@ -150,7 +150,10 @@ def cross_validate(
         _check_folds(sizes)
         joint = np.array([[score for score, _ in _by_sums(own, sketches)] for own in models])
         return CrossValidation(names, sizes, joint, None)
-    rows = check_rows(clone(template), X, y, None, reset=True)
+    known = clone(template)
+    rows = check_rows(known, X, y, None, reset=True)
+    for own in models:
+        own.set_params(kernel=kernel_of(known.set_params(kernel=own.kernel)))  # type: ignore[union-attr]
     labels = _labels(rows.X, folds, blocks=blocks)
     sizes = np.bincount(labels).astype(float)
     _check_folds(sizes)
@@ -163,7 +166,8 @@ def cross_validate(
         model = choose_model(own.kernel, own.features, rows.X.shape[1])
         if model.beyond_lattices:
             raise InputError(
-                "More than three columns that act jointly have no lattice: use "
+                "More than three columns that act jointly, and products on shared columns, have no "
+                "lattice: use "
                 'estimator=GPRegressor(solver="neighbours").'
             )
         whole = len(model.columns) == rows.X.shape[1] and not model.additive
@@ -174,7 +178,10 @@ def cross_validate(
         found = list(_by_sums(own, sums))
         joint.append([score for score, _ in found])
         pointwise.append(
-            [_pointwise(fit, rows.part(labels == j)) for j, (_, fit) in enumerate(found)]
+            [
+                _pointwise(fit, rows.part(labels == j).on(model.columns))
+                for j, (_, fit) in enumerate(found)
+            ]
         )
     return CrossValidation(names, sizes, np.array(joint), np.array(pointwise))
 

@@ -49,7 +49,7 @@ from orthogp.neighbours.posterior import NeighbourPosterior
 from orthogp.rows import Domain, Rows, Units
 from orthogp.statistics.lattice import MAX_DIMS
 from orthogp.statistics.nufft import available_threads
-from orthogp.validation import Model, called, check_domain, choose_model
+from orthogp.validation import Model, called, check_domain, choose_model, kernel_of
 
 #: The most rows for which the exact process is taken without trying others: a second or less.
 EXACT_ROWS = 2500
@@ -133,7 +133,9 @@ class Task(NamedTuple):
     def model(self, *, joint: bool = False) -> Model:
         """Return what the estimator's kernel stands for; see `choose_model`."""
         estimator = self.estimator
-        return choose_model(estimator.kernel, estimator.features, self.rows.num_inputs, joint=joint)
+        return choose_model(
+            kernel_of(estimator), estimator.features, self.rows.num_inputs, joint=joint
+        )
 
 
 @dataclass(frozen=True, eq=False)

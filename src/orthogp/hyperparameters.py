@@ -36,7 +36,7 @@ from orthogp.learning.sampling import curvature_of, draw_from
 from orthogp.learning.sketches import KeptRows, Sketch
 from orthogp.rows import Units
 from orthogp.statistics.nufft import available_threads
-from orthogp.validation import choose_model
+from orthogp.validation import choose_model, kernel_of
 
 Array = NDArray[np.float64]
 
@@ -270,7 +270,7 @@ def evidence_of(model: Any) -> Evidence:
 def _settings(model: Any) -> FitSettings:
     """Return how a model was fitted, with bounds and priors in the units of its posterior."""
     kept = isinstance(model._sketch, KeptRows)
-    chosen = choose_model(model.kernel, model.features, model.n_features_in_, joint=kept)
+    chosen = choose_model(kernel_of(model), model.features, model.n_features_in_, joint=kept)
     beliefs = chosen.beliefs(model.noise_variance, 1 / float(model.target_scale_[0] ** 2))
     return replace(settings_for(model, chosen, None), beliefs=beliefs)
 

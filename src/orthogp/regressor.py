@@ -42,6 +42,7 @@ from orthogp.validation import (
     check_settings,
     check_takes_size,
     choose_model,
+    kernel_of,
     warn_constant_columns,
     warn_repeated_rows,
     with_sizes,
@@ -347,7 +348,7 @@ class GPRegressor(GPPredictor):
                 f"y must have {len(self.target_scale_)} columns as before, got {rows.y.shape[1]}."
             )
         kept = isinstance(self._sketch, KeptRows)
-        model = choose_model(self.kernel, self.features, rows.num_inputs, joint=kept)
+        model = choose_model(kernel_of(self), self.features, rows.num_inputs, joint=kept)
         if not np.array_equal(model.columns, self.columns_):
             raise InputError("The kernel acts on other columns than before: fit again.")
         seen = model.see(rows)

@@ -346,8 +346,9 @@ class Model(NamedTuple):
 
     @property
     def beyond_lattices(self) -> bool:
-        """Whether more columns act jointly than a lattice has: features then need the rows."""
-        return len(self.columns) > MAX_DIMS and not self.additive
+        """Whether no lattice holds the columns that act jointly: features then need the rows."""
+        many = len(self.columns) > MAX_DIMS and not self.additive
+        return many or not self.choice.kernel.has_lattice
 
     @property
     def embedding(self) -> Embedding | None:
@@ -400,12 +401,12 @@ def choose_model(kernel: Any, features: Any, num_columns: int, *, joint: bool = 
         return Model(choice, columns, additive=False)
     if features not in ("auto", "lattice", EXACT):
         whole = choose_model(kernel, features, num_columns, joint=True)
-        if len(whole.columns) > MAX_DIMS and takes_any_columns(features):
+        if whole.beyond_lattices and whole.embedding is None and takes_any_columns(features):
             return whole
         if not is_additive(whole.choice.kernel, num_columns, MAX_DIMS):
             _check_few_columns(features, len(whole.columns))
     choice = resolve_additive(kernel, num_columns, MAX_DIMS)
-    refuse_sphere(choice.kernel)
+    refuse_without_lattice(choice.kernel)
     named = isinstance(kernel, str) and kernel.startswith(ADDITIVE_PREFIX)
     choice.kernel.check(num_columns)
     if not (named or is_additive(choice.kernel, num_columns, MAX_DIMS)):
@@ -442,7 +443,7 @@ def _check_few_columns(features: str | Features, num_columns: int) -> None:
 def check_columns(kernel: Kernel, num_columns: int) -> NDArray[np.int64]:
     """Return the columns that the kernel sees, at most three."""
     kernel.check(num_columns)
-    refuse_sphere(kernel)
+    refuse_without_lattice(kernel)
     if has_own_period(kernel):
         raise KernelError(
             "Cyclic and Categorical kernels need lattices of their own, which GPRegressor and "
@@ -470,13 +471,23 @@ def refuse_priors(kernel: Kernel, estimator: str, *, bounds: bool = False) -> No
             )
 
 
-def refuse_sphere(kernel: Kernel) -> None:
-    """Raise `KernelError` if a kernel acts on the sphere, which no lattice covers."""
-    if is_on_sphere(kernel):
+def refuse_without_lattice(kernel: Kernel) -> None:
+    """Raise `KernelError` if a kernel acts on the sphere, or if factors of it share columns."""
+    if not kernel.has_lattice:
+        what = "Kernels on the sphere" if is_on_sphere(kernel) else "Products on shared columns"
         raise KernelError(
-            "Kernels on the sphere have no lattice of frequencies, and need the rows themselves: "
-            'use GPRegressor(kernel, solver="auto"), with features="auto".'
+            f"{what} have no lattice of frequencies, and need the rows themselves: use "
+            'GPRegressor(kernel, solver="auto"), with features="auto".'
         )
+
+
+def kernel_of(estimator: Any) -> Any:
+    """Return an estimator's kernel, its columns in numbers where it names them."""
+    kernel = estimator.kernel
+    if not isinstance(kernel, Kernel):
+        return kernel
+    names = getattr(estimator, "feature_names_in_", None)
+    return kernel.numbered(None if names is None else [str(name) for name in names])
 
 
 def check_values(kernel: Kernel, X: NDArray, columns: NDArray[np.int64] | None = None) -> None:

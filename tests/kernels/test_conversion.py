@@ -32,6 +32,11 @@ CONVERTIBLE: dict[str, Callable[[], sk.Kernel]] = {
     "sum of three": lambda: sk.RBF(0.4) + 0.5 * sk.Matern(0.7) + sk.RationalQuadratic(2.0),
     "with noise": lambda: sk.RBF(0.4) + sk.WhiteKernel(0.25),
     "constant times noisy": lambda: sk.ConstantKernel(2.0) * (sk.RBF(0.4) + sk.WhiteKernel(0.25)),
+    "rbf times matern": lambda: 2.0 * sk.RBF(0.4) * sk.Matern([0.7, 0.3]),
+    "constant times matern times sum": lambda: (
+        3.0 * sk.Matern(0.4) * (sk.RBF(0.5) + 2.0 * sk.RationalQuadratic(0.4))
+    ),
+    "sum with a product": lambda: sk.RBF(0.4) + 0.5 * sk.RBF(0.2) * sk.Matern(0.7),
     "two noises": lambda: sk.WhiteKernel(0.1) + sk.RBF(0.4) + sk.WhiteKernel(0.25),
 }
 
@@ -57,6 +62,11 @@ def test_half_integer_matern_becomes_the_elementary_kernel(nu: float, kind: type
     assert type(resolve_kernel(sk.Matern(nu=nu)).kernel) is kind
 
 
+def test_noise_within_a_product_is_refused() -> None:
+    with pytest.raises(KernelError, match="add a WhiteKernel to it"):
+        resolve_kernel(sk.RBF() * (sk.Matern() + sk.WhiteKernel()))
+
+
 def learned(kernel: sk.Kernel) -> set[str]:
     return {slot.name for slot in learned_slots(resolve_kernel(kernel).kernel)}
 
@@ -76,6 +86,8 @@ def learned(kernel: sk.Kernel) -> set[str]:
             {"variance"},
         ),
         (lambda: sk.Matern(0.4, nu=0.8), {"lengthscale"}),
+        (lambda: sk.RBF(0.4, "fixed") * sk.Matern(0.7), {"lengthscale"}),
+        (lambda: 2.0 * sk.RBF(0.4, "fixed") * sk.Matern(0.7, "fixed"), {"variance"}),
         (lambda: sk.Matern(0.4, "fixed", nu=1.5), set()),
         (lambda: sk.RationalQuadratic(0.4, alpha=0.7), {"lengthscale", "alpha"}),
         (lambda: sk.RationalQuadratic(0.4, alpha_bounds="fixed"), {"lengthscale"}),
@@ -93,7 +105,6 @@ def test_scikit_learns_fixed_parameters_stay_fixed(
     [
         lambda: sk.DotProduct(),
         lambda: sk.RBF() + sk.DotProduct(),
-        lambda: sk.RBF() * sk.RBF(),
         lambda: sk.ConstantKernel() * sk.DotProduct(),
         lambda: sk.Exponentiation(sk.RBF(), 2),
         lambda: sk.ConstantKernel(),

@@ -1,4 +1,4 @@
-"""Products of kernels on columns of their own: covariance, spectrum, masses and parameters."""
+"""Products of kernels: covariance, spectrum, masses and parameters; factors on shared columns."""
 
 from functools import partial
 
@@ -269,18 +269,45 @@ def test_components_of_a_product_on_some_columns_are_relative_to_them() -> None:
 
 
 @pytest.mark.parametrize(
-    "factors",
+    ("kernel", "expected"),
     [
-        (RBF(), RBF()),
-        (RBF().on(0), Matern12()),
-        (RBF().on(0, 1), Matern12().on(1)),
-        (RBF().on(0) * RBF().on(1), Matern12().on(1)),
-        (RBF().on(0), Matern12().on(1) + Matern12()),
+        (
+            RBF(2.0, 0.8) * Matern32(3.0, 0.5),
+            lambda x: oracles.rbf(x, 2.0, 0.8) * oracles.matern32(x, 3.0, 0.5),
+        ),
+        (
+            RBF().on(0) * Matern12(),
+            lambda x: oracles.rbf(x[:, [0]], 1.0, 1.0) * oracles.matern12(x, 1.0, 1.0),
+        ),
+        (
+            RBF().on(0) * (Matern12().on(0, 1) + RBF(2.0).on(1)),
+            lambda x: (
+                oracles.rbf(x[:, [0]], 1.0, 1.0)
+                * (oracles.matern12(x[:, :2], 1.0, 1.0) + oracles.rbf(x[:, [1]], 2.0, 1.0))
+            ),
+        ),
     ],
 )
-def test_overlapping_columns_are_refused(factors: tuple[Kernel, Kernel]) -> None:
-    with pytest.raises(KernelError, match=r"columns of their own, got .*: write for example"):
-        factors[0] * factors[1]
+def test_factors_on_shared_columns_multiply(kernel: Kernel, expected) -> None:
+    np.testing.assert_allclose(covariances(kernel, LAGS), expected(LAGS), rtol=1e-13)
+
+
+def test_derivatives_of_a_product_on_shared_columns() -> None:
+    # Of each factor: v/l² for RBF, 5v/(3l²) for Matérn-5/2, times the other's variance.
+    each = 3.0 * 2.0 / 0.8**2 + 2.0 * 5 * 3.0 / (3 * 0.5**2)
+    kernel = RBF(2.0, 0.8) * Matern52(3.0, 0.5)
+    np.testing.assert_allclose(kernel.derivative_variance(2), [each, each], rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [RBF() * RBF(), RBF() * RBF().on(0), (RBF() * RBF()).on(0), RBF().on(1) + RBF() * RBF()],
+)
+def test_a_product_on_shared_columns_has_no_lattice(kernel: Kernel) -> None:
+    assert not kernel.has_lattice
+    lattice = FrequencyLattice([0.5, 0.6], 3)
+    with pytest.raises(KernelError, match="spectral density of a product on shared columns"):
+        lattice_masses(kernel, lattice, lattice.half_indices())
 
 
 def test_check_looks_at_every_factor() -> None:

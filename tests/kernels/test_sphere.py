@@ -192,7 +192,6 @@ def test_fixing_scaling_and_printing_reach_the_kernel_inside():
         (lambda: RBF(1.0, [1.0, 2.0, 3.0]).on_sphere(0, 1, 2), "3 lengthscales"),
         (lambda: RBF().on_sphere(0, 1, radius=-1.0), "radius"),
         (lambda: RBF().on_sphere(0, 1).check(1), "X has 1 columns"),
-        (lambda: RBF().on_sphere(0, 1) * RBF().on(1), "columns of their own"),
         (lambda: RBF().on_sphere(0, 1).k(np.zeros(2)), "no function of differences"),
     ],
 )

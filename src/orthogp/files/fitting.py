@@ -25,7 +25,7 @@ from orthogp.learning.sketches import OFFSET_SD, Sketch
 from orthogp.rows import Domain, Rows
 from orthogp.statistics.lattice import MAX_DIMS
 from orthogp.statistics.nufft import available_threads
-from orthogp.validation import Model, check_settings, choose_model
+from orthogp.validation import Model, check_settings, choose_model, kernel_of
 
 #: The largest number of bytes of rows that are read at once.
 MEMORY = 400e6
@@ -158,7 +158,7 @@ def about_rows(source: RowSource, tally: Tally) -> dict[str, Any]:
 
 def _joint_model(estimator: Any, num_columns: int) -> Model:
     """Return the model; its kernel must see all columns, since columns are chosen by name."""
-    model = choose_model(estimator.kernel, estimator.features, num_columns)
+    model = choose_model(kernel_of(estimator), estimator.features, num_columns)
     if len(model.columns) != num_columns:
         raise InputError(
             f"The kernel acts on {len(model.columns)} of {num_columns} columns: leave out those "

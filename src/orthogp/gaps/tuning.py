@@ -44,7 +44,7 @@ from orthogp.rows import Rows
 from orthogp.statistics import FourierStatistics, FrequencyLattice
 from orthogp.statistics.lattice import MAX_DIMS
 from orthogp.statistics.nufft import available_threads, evaluate_series
-from orthogp.validation import check_rows, refuse_sphere
+from orthogp.validation import check_rows, refuse_without_lattice
 
 # The largest error of the solutions for the kept rows, in posterior standard deviations, for each
 # mode: errors spread over all modes, and small ones cost little.
@@ -301,7 +301,7 @@ def _checked_rows(
             "Tuning for gaps needs a model whose columns act jointly, up to three, not a sum of "
             "terms on lattices of their own."
         )
-    refuse_sphere(model.kernel_)
+    refuse_without_lattice(model.kernel_)
     rows = check_rows(model, X, y, sample_weight, reset=False).on(model.columns_)
     num_targets = len(model.target_scale_)
     if rows.y.shape[1] != num_targets:

@@ -169,6 +169,33 @@ class Kernel(eqx.Module):
         seen = [range(num_dims) if dims is None else dims for _, dims in self.primitives()]
         return tuple(sorted({column for dims in seen for column in dims}))
 
+    @property
+    def column_names(self) -> list[str]:
+        """The columns that `.on` gives by their names in place of numbers."""
+        named = (dims for _, dims in self.primitives() if dims is not None)
+        return [column for dims in named for column in dims if isinstance(column, str)]
+
+    def numbered(self, names: Sequence[str] | None) -> Kernel:
+        """Return the kernel with the columns that `.on` names replaced by their numbers in X."""
+        wanted = self.column_names
+        if not wanted:
+            return self
+        if names is None:
+            raise KernelError(
+                f"The kernel acts on column {wanted[0]!r}, but only data frames have names of "
+                "columns: count columns from 0, as in .on(0)."
+            )
+        for name in wanted:
+            if name not in names:
+                raise KernelError(
+                    f"The kernel acts on column {name!r}, but X has {', '.join(names)}: name one "
+                    "of these."
+                )
+        all_dims = (dims for _, dims in self.primitives() if dims is not None)
+        places: dict[Any, int] = {d: d for dims in all_dims for d in dims}
+        places.update({name: names.index(name) for name in wanted})
+        return self.with_columns(places)
+
     def with_columns(self, renamed: dict[int, int]) -> Kernel:
         """Return the kernel with the columns that `.on` names renamed."""
         return self
@@ -297,10 +324,18 @@ class Kernel(eqx.Module):
         """Return factor · k."""
         return self.with_parameters(variance=self.parameters()["variance"] * factor)
 
-    def on(self, *dims: int | Columns | list[int]) -> On:
-        """Return the kernel acting on some columns of X only, counted from 0."""
+    @property
+    def has_lattice(self) -> bool:
+        """Whether its masses on lattices of frequencies are known."""
+        return True
+
+    def on(self, *dims: int | str | Columns | list[int]) -> On:
+        """Return the kernel acting on some columns of X only, counted from 0 or named.
+
+        Names are those of the data frame that a model is fitted to.
+        """
         groups = (group if isinstance(group, tuple | list) else [group] for group in dims)
-        each = (d for group in groups for d in group)
+        each: list[Any] = [d for group in groups for d in group]
         return On(self, tuple(int(d) if isinstance(d, np.integer) else d for d in each))
 
     def on_sphere(
@@ -407,6 +442,11 @@ class Combination(Kernel):
             for primitive, _ in self.primitives()
         )
 
+    @property
+    def has_lattice(self) -> bool:
+        """Whether all parts have masses on lattices."""
+        return all(part.has_lattice for part in self.parts)
+
     def check(self, num_dims: int) -> None:
         """Check every part."""
         for part in self.parts:
@@ -456,9 +496,12 @@ class Sum(Combination):
 
 
 class Product(Combination):
-    """The product of kernels on disjoint columns, written `kernel.on(0) * other.on(1)`.
+    """The product of kernels, written `kernel.on(0) * other.on(1)`.
 
         k(τ) = ∏_j k_j(τ_{dims_j}),      S(ω) = ∏_j S_j(ω_{dims_j}),      mass = ∏_j mass_j
+
+    Where factors share columns S is a convolution, which is not computed: such a kernel serves the
+    engines that take its covariance at the rows themselves.
 
     Only the product of the variances can be learned: `*` gives it to one factor and fixes the
     variance of every other at 1. A factor with several variances (a sum, a mixture) keeps them,
@@ -469,17 +512,17 @@ class Product(Combination):
 
     operation = staticmethod(mul)
 
-    def __check_init__(self) -> None:
+    @property
+    def has_lattice(self) -> bool:
+        """Whether each factor has masses on lattices, and columns of its own."""
         seen: set[int] = set()
         for factor in self.factors:
             named = [dims for _, dims in factor.primitives()]
             columns = {column for dims in named if dims is not None for column in dims}
             if None in named or columns & seen:
-                raise KernelError(
-                    f"The factors of a product must act on columns of their own, got {self!r}: "
-                    "write for example RBF().on(0) * Matern32().on(1)."
-                )
+                return False
             seen |= columns
+        return super().has_lattice
 
     @property
     def parts(self) -> tuple[Kernel, ...]:
@@ -488,6 +531,7 @@ class Product(Combination):
 
     def spectral_density(self, omega: Vector) -> Scalar:
         """Return ∏ S_j(ω) if the factors see all columns, else raise `KernelError`."""
+        self._demand_lattice()
         _check_all_columns("product", self.columns(omega.shape[0]), omega)
         parts = self._restricted(omega.shape[0])
         return reduce(mul, (factor.spectral_density(omega[dims]) for dims, factor in parts))
@@ -502,12 +546,14 @@ class Product(Combination):
 
     def mass(self, omega: Vector, spacing: Vector) -> Scalar:
         """Return ∏ mass_j where the frequencies of all other columns vanish, zero elsewhere."""
+        self._demand_lattice()
         parts = self._restricted(omega.shape[0])
         masses = (factor.mass(omega[dims], spacing[dims]) for dims, factor in parts)
         return _on_plane(omega, self.columns(omega.shape[0]), reduce(mul, masses))
 
     def frequencies(self, normals: Vectors, uniforms: Vectors) -> Vectors:
         """Return frequencies whose columns are those of the factors, independent of each other."""
+        self._demand_lattice()
         return reduce(add, (factor.frequencies(normals, uniforms) for factor in self.factors))
 
     def scaled(self, factor: float) -> Product:
@@ -519,6 +565,13 @@ class Product(Combination):
 
     def __repr__(self) -> str:
         return " * ".join(map(_parenthesised, self.factors))
+
+    def _demand_lattice(self) -> None:
+        if not self.has_lattice:
+            raise KernelError(
+                "The spectral density of a product on shared columns is not computed: use "
+                'GPRegressor with features="auto" or "inducing-points".'
+            )
 
     def _restricted(self, num_dims: int) -> Iterator[tuple[np.ndarray, Kernel]]:
         """Yield each factor's columns, and the factor relative to them."""
@@ -550,6 +603,11 @@ class OnColumns(Kernel):
         """Return a copy on the renamed columns; those inside are relative to them."""
         return replace(self, dims=tuple(renamed[d] for d in self.dims))
 
+    @property
+    def has_lattice(self) -> bool:
+        """Whether the inner kernel has masses on lattices."""
+        return self.kernel.has_lattice
+
     def fix(self, *names: str) -> Self:
         """Return a copy with parameters of the inner kernel fixed."""
         return replace(self, kernel=self.kernel.fix(*names))
@@ -578,11 +636,19 @@ class On(OnColumns):
     dims: Columns = eqx.field(static=True)
 
     def __check_init__(self) -> None:
-        there = self.dims and all(isinstance(d, int) and d >= 0 for d in self.dims)
+        # Names stay until a model that is fitted to a data frame replaces them by numbers.
+        there = self.dims and all(
+            isinstance(d, str) or (isinstance(d, int) and d >= 0) for d in self.dims
+        )
         if not there or len(set(self.dims)) != len(self.dims):
             raise KernelError(
-                f"Columns must be distinct and counted from 0, got {self.dims}: "
-                "write for example kernel.on(0) or kernel.on(0, 2)."
+                f"Columns must be distinct, and named or counted from 0, got {self.dims}: "
+                'write for example kernel.on(0), kernel.on(0, 2) or kernel.on("time").'
+            )
+        if named := self.kernel.column_names:
+            raise KernelError(
+                f"Column {named[0]!r} is named inside a kernel on other columns: count those "
+                "inside from 0."
             )
 
     def k(self, lag: Vector) -> Scalar:
@@ -625,7 +691,7 @@ class On(OnColumns):
         self.kernel.check(len(self.dims))
 
     def __repr__(self) -> str:
-        return f"{_parenthesised(self.kernel)}.on({', '.join(map(str, self.dims))})"
+        return f"{_parenthesised(self.kernel)}.on({', '.join(map(repr, self.dims))})"
 
 
 def product(left: Kernel, right: Kernel) -> Product:

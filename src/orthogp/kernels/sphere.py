@@ -167,6 +167,11 @@ class OnSphere(OnColumns):
             'GPRegressor with solver="auto".'
         )
 
+    @property
+    def has_lattice(self) -> bool:
+        """Whether there is a lattice of frequencies: none covers a sphere."""
+        return False
+
     def __repr__(self) -> str:
         arguments = ", ".join(map(str, self.dims))
         if self.kernel.radius != EARTH_RADIUS:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from orthogp.errors import KernelError
-from orthogp.kernels.base import KERNEL_NAMES, Columns, Kernel, On, Sum, product
+from orthogp.kernels.base import KERNEL_NAMES, Columns, Kernel, On, Product, Sum, product
 from orthogp.kernels.densities import QuasiPeriodic
 from orthogp.kernels.priors import Noise
 from orthogp.kernels.stationary import RBF, Matern, Matern12, Matern32, Matern52, RationalQuadratic
@@ -338,10 +338,13 @@ def _terms(kernel) -> tuple[list[Kernel], list[_Range]]:
         elif len(others) == 1:
             terms, whites = _terms(others[0])
         else:
-            raise KernelError(
-                "Of scikit-learn's products only ConstantKernel * kernel and RBF * ExpSineSquared "
-                f"convert, got {kernel}."
-            )
+            parts = [_terms(other) for other in others]
+            if not parts or any(noise for _, noise in parts):
+                raise KernelError(
+                    f"A product of scikit-learn's kernels converts without WhiteKernel in it, and "
+                    f"with a factor besides ConstantKernel, got {kernel}: add a WhiteKernel to it."
+                )
+            terms, whites = [reduce(product, (Sum.of(own) for own, _ in parts))], []
         ranges = [_Range.of(constant, "constant_value") for constant in constants]
         factor = reduce(_Range.times, ranges, _Range(1.0, 1.0, 1.0))
         return [_multiplied(term, factor) for term in terms], [own.times(factor) for own in whites]
@@ -356,6 +359,11 @@ def _factors(kernel, sk) -> list:
 
 def _multiplied(kernel: Kernel, factor: _Range) -> Kernel:
     """Return a kernel times a constant, which its variance becomes part of."""
+    if isinstance(kernel, Product):
+        first, *others = kernel.factors
+        return kernel.with_parts((_multiplied(first, factor), *others))
+    if isinstance(kernel, Sum):
+        return kernel.with_parts(_multiplied(term, factor) for term in kernel.terms)
     (own, _), *_ = kernel.primitives()
     value = float(own.parameters()["variance"])
     bounds = next(((low, high) for name, low, high in own.bounds if name == "variance"), None)

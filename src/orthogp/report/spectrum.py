@@ -25,7 +25,6 @@ from orthogp.fields.posterior import IterativePosterior, draw_modes
 from orthogp.inference.bounds import whiten
 from orthogp.inference.moments import moments_from_statistics
 from orthogp.inference.posterior import Posterior
-from orthogp.kernels.sphere import is_on_sphere
 from orthogp.learning.sketches import KeptRows, Sketch
 from orthogp.rows import Domain
 from orthogp.statistics import FourierStatistics
@@ -101,10 +100,10 @@ class _Modes(NamedTuple):
 def learned_spectra(model: Any, box: Domain) -> list[Spectrum]:
     """Return the spectra of a regressor, one for each component if it is additive.
 
-    There are none of a kernel on the sphere, where waves along columns have no meaning. The box is
-    the range of the inputs that the kernel acts on.
+    There are none of kernels on the sphere, where waves along columns have no meaning, and of
+    products on shared columns. The box is the range of the inputs that the kernel acts on.
     """
-    if is_on_sphere(model.kernel_):
+    if not model.kernel_.has_lattice:
         return []
     posterior, sketch = model.posterior_, model._sketch
     if isinstance(sketch, KeptRows) and len(box.width) <= MAX_DIMS:

@@ -108,14 +108,19 @@ def names_of(model: Any) -> Names:
     return Names(tuple(map(str, inputs)), tuple(targets), units, str(about.get("source") or ""))
 
 
-def column_names(model: Any) -> list[str]:
-    """Return the names of the columns of X, from a data frame or a file, or by their numbers."""
+def known_names(model: Any) -> list[str] | None:
+    """Return the names of the columns of X, from a data frame or a file, if there are any."""
     names = getattr(model, "feature_names_in_", None)
     if names is None:
         names = (getattr(model, "about_", None) or {}).get("inputs")
-    if names is not None and len(names) == model.n_features_in_:
-        return [str(name) for name in names]
-    return [f"column {i}" for i in range(model.n_features_in_)]
+    if names is None or len(names) != model.n_features_in_:
+        return None
+    return [str(name) for name in names]
+
+
+def column_names(model: Any) -> list[str]:
+    """Return the names of the columns of X, from a data frame or a file, or by their numbers."""
+    return known_names(model) or [f"column {i}" for i in range(model.n_features_in_)]
 
 
 def describe_domain(model: Any) -> str:
@@ -178,7 +183,8 @@ def _regressor_lines(model: GPRegressor) -> list[_Line]:
     else:
         sign = "×" if isinstance(model.kernel_, Product) else "+"
         for i, term in enumerate(model.kernel_.primitives()):
-            lines.append(("kernel" if i == 0 else f"     {sign}", _term(*term)))
+            text = _term(*term, known_names(model))
+            lines.append(("kernel" if i == 0 else f"     {sign}", text))
     lines.append(_noise(model))
     if several and not np.all(model.target_scale_ == model.target_scale_[0]):
         lines.append(("units", f"of each target's own scale {_number(model.target_scale_)}"))
@@ -387,17 +393,21 @@ def _kernel(component: Component) -> str:
     return sign.join(_term(primitive, None) for primitive, _ in component.kernel.primitives())
 
 
-def _term(primitive: Kernel, dims: tuple[int, ...] | None) -> str:
+def _term(
+    primitive: Kernel, dims: tuple[int, ...] | None, names: Sequence[str] | None = None
+) -> str:
     """Return what a primitive is, which columns it acts on, and its parameters."""
     values = {name: _number(value) for name, value in primitive.parameters().items()}
-    on = "" if dims is None else f" on column {', '.join(map(str, dims))}"
+    numbers, word = [str(column) for column in dims or ()], "column "
+    if names is not None:
+        numbers, word = [names[column] for column in dims or ()], ""
+    on = "" if dims is None else f" on {word}{', '.join(numbers)}"
     if isinstance(primitive, Cyclic):
         values["period"] = f"{primitive.period:g}"
     if isinstance(primitive, Sphere) and dims is not None:
-        on = f" of columns {dims[0]}, {dims[1]}"
-        if further := dims[2:]:
-            columns = "column" if len(further) == 1 else "columns"
-            on += f" and {columns} {', '.join(map(str, further))}"
+        on = f" of {word and 'columns '}{', '.join(numbers[:2])}"
+        if further := numbers[2:]:
+            on += f" and {word if len(further) == 1 else word and 'columns '}{', '.join(further)}"
         if primitive.radius == EARTH_RADIUS:
             first, *others = map(_number, np.ravel(primitive.parameters()["lengthscale"]))
             lengths = ", ".join([f"{first} km", *others])

@@ -37,6 +37,7 @@ from orthogp.validation import (
     check_domain,
     check_inputs,
     check_rows,
+    kernel_of,
     refuse_priors,
 )
 
@@ -154,7 +155,7 @@ class StochasticGPRegressor(Storable, RegressorMixin, BaseEstimator):
                 DataConversionWarning,
                 stacklevel=2,
             )
-        kernel = resolve_kernel(self.kernel).kernel
+        kernel = resolve_kernel(kernel_of(self)).kernel
         refuse_priors(kernel, "StochasticGPRegressor", bounds=isinstance(self.kernel, Kernel))
         columns = check_columns(kernel, rows.X.shape[1])
         if len(columns) != rows.X.shape[1]:
@@ -219,7 +220,7 @@ class StochasticGPRegressor(Storable, RegressorMixin, BaseEstimator):
 
     def _start(self, X: NDArray, y: NDArray[np.float64], unit: float) -> tuple[Kernel, float]:
         """Return hyperparameters to start from, in standardised units."""
-        choice = resolve_kernel(self.kernel)
+        choice = resolve_kernel(kernel_of(self))
         given = choice.noise.value if self.noise_variance is None else self.noise_variance
         noise_variance = None if given is None else given / unit
         if not choice.from_name:

@@ -53,7 +53,7 @@ from orthogp.storage.codec import (
 )
 from orthogp.storage.container import FilePath, Header, read_file, write_file
 from orthogp.storage.posteriors import KeptPosterior, Setting, kept_of, restored
-from orthogp.validation import check_settings
+from orthogp.validation import check_settings, kernel_of
 
 Saved = TypeVar("Saved")
 
@@ -175,7 +175,7 @@ class KeptModel(NamedTuple):
         A scikit-learn kernel is kept as the kernel it stands for, and its noise as the noise
         variance to start from.
         """
-        settings = model.get_params(deep=False)
+        settings = model.get_params(deep=False) | {"kernel": kernel_of(model)}
         if not isinstance(settings.get("kernel"), str | Kernel):
             choice = resolve_kernel(settings["kernel"])
             settings["kernel"] = choice.kernel
