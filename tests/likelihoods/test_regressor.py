@@ -174,3 +174,29 @@ def test_a_last_stage_with_fewer_features_and_a_coarser_grid_is_tried():
     # The kernel asks for 33 features, the first stage had 129.
     assert model.num_features_ <= 129
     assert np.abs(model.predict_latent(GRID) - np.sin(GRID[:, 0])).max() < 0.5
+
+
+def squares(n, seed=0):
+    """Rows whose successes are those of a board of squares, but for one in ten."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(0, 1, (n, 2))
+    black = (np.floor(4 * X).sum(axis=1) % 2).astype(int)
+    return X, np.where(rng.uniform(size=n) < 0.1, 1 - black, black)
+
+
+def test_few_rows_of_a_rough_function_are_read_instead_of_sums_that_do_not_reach():
+    X, y = squares(1200)
+    model = GPRegressor("rbf", likelihood="binomial").fit(X, y)
+    assert model.passes_ > 1
+    assert "the rows were read instead" in model.status_
+    X_new, y_new = squares(2000, seed=1)
+    assert np.mean((model.predict(X_new) > 0.5) != y_new) < 0.2
+
+
+def test_sums_alone_say_that_they_do_not_reach_a_rougher_function():
+    X, y = squares(1200)
+    whole = GPRegressor("rbf", likelihood="binomial", max_features=201).fit(X, y)
+    model = GPRegressor("rbf", likelihood="binomial", max_features=201).fit_sketch(whole._sketch)
+    assert model.passes_ == 1
+    assert model.elbo_ < whole.elbo_ - 10
+    assert "do not reach far enough for a rougher function" in model.status_

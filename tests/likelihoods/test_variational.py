@@ -6,7 +6,7 @@ from scipy import stats
 from scipy.integrate import quad
 
 from orthogp.features import Lattice, MeanPrior
-from orthogp.inference.parameters import learned_slots, pack
+from orthogp.inference.parameters import learned_slots, pack, unpack
 from orthogp.inference.separable import Binomial, Gamma, NegativeBinomial, Poisson
 from orthogp.kernels import RBF, Matern52
 from orthogp.likelihoods.measures import RowMeasure, TorusMeasure
@@ -139,6 +139,34 @@ def test_the_gradient_is_that_of_differences(family, seed):
     for i, direction in enumerate(np.eye(len(x))):
         ends = [bound.value_and_gradient(x + h * direction)[0] for h in (-1e-3, 1e-3)]
         np.testing.assert_allclose(gradient[i], (ends[1] - ends[0]) / 2e-3, rtol=2e-4, atol=2e-4)
+
+
+def test_the_information_is_that_of_the_sites_regression():
+    """½ tr(C⁻¹ ∂C C⁻¹ ∂C) of the rows' covariance C, and what the features leave out."""
+    problem = Problem(Binomial(), 1)
+    bound = problem.bound(by_rows=True)
+    information = bound.evaluation(problem.vector).information
+    q = bound.ascend(problem.kernel, problem.family)
+    mean, variance = bound.marginals(q, problem.kernel)
+    w = problem.rows.weights
+    of_y, of_one = problem.family.parts(mean, variance)
+    kappa = -w * (problem.rows.y[:, 0] * of_y.curvature + of_one.curvature)
+    X, slots = problem.rows.X, learned_slots(problem.kernel)
+
+    def covariance(vector):
+        phi = problem.features.evaluate(unpack(problem.kernel, slots, vector), X)
+        return phi @ phi.T + np.diag(1 / kappa)
+
+    def left_out(vector):
+        return problem.features.residual(unpack(problem.kernel, slots, vector))
+
+    step = 1e-4 * np.eye(len(problem.vector))
+    inverse, at = np.linalg.inv(covariance(problem.vector)), problem.vector
+    slopes = [inverse @ (covariance(at + e) - covariance(at - e)) / 2e-4 for e in step]
+    expected = np.array([[np.sum(a * b.T) / 2 for b in slopes] for a in slopes])
+    beyond = np.array([(left_out(at + e) - left_out(at - e)) / 2e-4 for e in step])
+    expected += kappa.sum() / (2 * left_out(at)) * np.outer(beyond, beyond)
+    np.testing.assert_allclose(information, expected, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda own: own.known_as)

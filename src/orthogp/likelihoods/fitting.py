@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from orthogp.errors import InputError, PrecisionError
 from orthogp.features import Lattice, MeanPrior
 from orthogp.inference.bounds import Bound, Certificate
-from orthogp.inference.parameters import Beliefs, pack
+from orthogp.inference.parameters import LogPrior, pack
 from orthogp.inference.posterior import Posterior, Solution
 from orthogp.inference.separable import DISPERSIONS, Separable
 from orthogp.inference.threads import BlasThreads
@@ -26,7 +26,7 @@ from orthogp.kernels.terms import KernelChoice
 from orthogp.learning.dense import HEADROOM_FIRST, HEADROOM_LAST, SETTLED
 from orthogp.learning.layout import Layout, Limits
 from orthogp.learning.limits import NOISE_FLOOR
-from orthogp.learning.optimise import Budget, Maximum, maximise, search
+from orthogp.learning.optimise import Evaluation, ascend
 from orthogp.learning.problem import Fit, FitSettings
 from orthogp.learning.starts import starts_for_kernel, starts_for_name, with_variance
 from orthogp.likelihoods.measures import Measure, RowMeasure, TorusMeasure
@@ -36,6 +36,7 @@ from orthogp.likelihoods.variational import (
     CutErrors,
     Model,
     VariationalBound,
+    too_fine,
 )
 from orthogp.rows import Rows
 from orthogp.statistics import FourierStatistics
@@ -45,14 +46,18 @@ ALLOWED_TRACE = 0.05
 #: The most features by default: each of some hundred steps factorises a matrix of this size.
 MAX_FEATURES = 1000
 
-# Prior variances of f to start from.
-_VARIANCES = (0.3, 1.5, 8.0)
+# Prior variances of f to start from; the second if the sums do not resolve the first.
+_VARIANCES = (2.0, 0.3)
 # Steps by which starting values are compared.
-_FIRST_STEPS = 8
-# Iterations of the searches from the best two starting values,
-_BRIEF = 12
-# and from the better end of them.
+_FIRST_STEPS = 4
+# Evaluations of the searches from the best two starting values,
+_BRIEF = 6
+# and of those that go on from the better end of them.
 _LONG = 40
+# The features that a stage with more of them takes, relative to those that its kernel asks for.
+_SPARE = 1.1
+# A step of the hyperparameters that promises fewer nats is not taken.
+_SETTLED = 1e-2
 # The features with which kernels are searched for, at most.
 _MOST_FIRST = 401
 # The fewest features to end with, unless their number is given.
@@ -62,8 +67,8 @@ _FEWEST = 33
 _FIRST_REACH = 4
 # The smallest largest index that is used.
 _LEAST_REACH = 24
-# The curvature, in nats, of the slope that leads back to where the sums resolve the bound.
-_STEEP = 1e4
+# While hyperparameters move, the gain in nats below which a step of q is the last.
+_CLOSE = 2e-3
 
 
 class Data(NamedTuple):
@@ -99,9 +104,10 @@ class Stage:
     likelihood: Separable
     bound: VariationalBound
     q: Approximation
-    curvature: NDArray[np.float64] | None = None
     converged: bool = True
     at_limit: tuple[str, ...] = ()
+    #: Whether learning would go on where the sums do not reach.
+    fenced: bool = False
 
     @property
     def value(self) -> float:
@@ -122,33 +128,6 @@ class UnresolvedError(PrecisionError):
             "The sums do not reach far enough for functions as rough as the kernel's: fit the "
             "rows themselves, or take a kernel with longer lengthscales or a smaller variance."
         )
-
-
-class Fenced:
-    """A bound that is believed where the sums resolve it, with a slope beyond that leads back."""
-
-    def __init__(self, bound: VariationalBound, beliefs: Beliefs) -> None:
-        self._bound = bound
-        self._beliefs = beliefs
-        self._good: tuple[NDArray[np.float64], float] | None = None
-
-    def __call__(self, vector: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
-        """Return the bound and its gradient."""
-        found = None
-        with suppress(PrecisionError):
-            found = self._bound.value_and_gradient(vector)
-        if found is not None and self._bound.resolved:
-            size = len(vector) - self._bound.dispersed
-            # The last entry is that of a noise variance, which there is none of.
-            prior = self._beliefs.log_prior(self._bound.slots, np.append(vector[:size], 0.0))
-            value, gradient = found[0] + prior.value, found[1]
-            gradient[:size] += prior.gradient[:-1]
-            self._good = vector.copy(), value
-            return value, gradient
-        if self._good is None:
-            raise UnresolvedError()
-        back = vector - self._good[0]
-        return self._good[1] - _STEEP * float(back @ back), -2 * _STEEP * back
 
 
 class SeparableFitter:
@@ -189,22 +168,12 @@ class SeparableFitter:
         self._beliefs = replace(settings.beliefs, noise=Noise())
         self._threads = threads
         self._num_steps = 0
-        self._passes = False
         self._offset = offset
 
     # ------------------------------------------------------------------ fitting
 
     def fit(self, choice: KernelChoice, previous: Kernel | None = None) -> Fit:
         """Return the fit of a kernel, from what was learned of most rows if there is such."""
-        try:
-            return self._fit(choice, previous)
-        except UnresolvedError:
-            if self._data.rows is None:
-                raise
-        self._passes = True
-        return self._fit(choice, previous)
-
-    def _fit(self, choice: KernelChoice, previous: Kernel | None) -> Fit:
         if not self._settings.learn:
             stage = self._held(choice.kernel, self._likelihood, self._final_size, 1.0)
             return self._finish(stage)
@@ -214,54 +183,50 @@ class SeparableFitter:
             stage = self._first_stage(self._starts(choice))
         return self._finish(self._settled(stage))
 
-    def _starts(self, choice: KernelChoice) -> list[Kernel]:
+    def _starts(self, choice: KernelChoice) -> list[list[Kernel]]:
+        """Return kernels to start from, by shape, one to be tried if that before is unresolved."""
         if not choice.from_name:
-            return [start.kernel for start in starts_for_kernel(choice.kernel, 0.0)[::2]]
+            return [[start.kernel] for start in starts_for_kernel(choice.kernel, 0.0)[::2]]
         layout = self._layout
         starts = starts_for_name(choice.kernel, self._data.statistics, layout.width)
         shapes = {start.shape: start.kernel for start in starts}
-        return [with_variance(own, v) for own in shapes.values() for v in _VARIANCES]
+        return [[with_variance(own, v) for v in _VARIANCES] for own in shapes.values()]
 
-    def _first_stage(self, kernels: list[Kernel]) -> Stage:
-        """Search briefly from the two best kernels, then fully from the better end."""
+    def _first_stage(self, starts: list[list[Kernel]]) -> Stage:
+        """Return the better end of brief searches from the two best kernels."""
         size = min(self._layout.first_features, _MOST_FIRST, self._settings.most_features)
         scored, error = [], None
-        for kernel in kernels:
-            try:
-                scored.append(self._held(kernel, self._likelihood, size, HEADROOM_FIRST, True))
-            except UnresolvedError as refused:
-                error = refused
+        for kernels in starts:
+            for kernel in kernels:
+                try:
+                    scored.append(self._held(kernel, self._likelihood, size, HEADROOM_FIRST, True))
+                    break
+                except UnresolvedError as refused:
+                    error = refused
         if not scored:
             assert error is not None
             raise error
         scored.sort(key=lambda stage: -stage.value)
         ends = [self._searched(stage, size, _BRIEF) for stage in scored[:2]]
-        best = max(ends, key=lambda stage: stage.value)
-        for _ in range(3):
-            if best.converged:
-                break
-            stage = self._searched(best, size, _LONG)
-            gain, best = stage.value - best.value, stage if stage.value > best.value else best
-            if gain < SETTLED or self._settings.late():
-                break
-        return best
+        return max(ends, key=lambda stage: stage.value)
 
     def _settled(self, best: Stage) -> Stage:
         """Learn on until lattice, features and sums are those that the result asks for."""
         for _ in range(8):
             size = min(self._final_size(best.kernel, best), 4 * best.num_features)
+            if self._settings.num_features is None and size > best.num_features + 1:
+                # A kernel learned with more features asks for some more.
+                size = min(int(_SPARE * size), self._settings.max_features)
             try:
-                stage = self._searched(best, size, _LONG, headroom=HEADROOM_LAST, refined=True)
+                stage = self._searched(best, size, _LONG, headroom=HEADROOM_LAST)
             except UnresolvedError:
                 # The last stage was resolved, and stays.
                 break
             gain = stage.value - best.value
-            grown = stage.num_features > best.num_features
-            if gain > 0 or grown:
+            if gain > 0 or stage.num_features > best.num_features:
                 best = stage
-            if self._settings.late():
-                break
-            if gain < SETTLED and self._final_size(best.kernel, best) <= best.num_features + 1:
+            enough = self._final_size(best.kernel, best) <= best.num_features + 1
+            if self._settings.late() or (gain < SETTLED and enough):
                 break
         return best
 
@@ -281,13 +246,7 @@ class SeparableFitter:
         return Stage(kernel, likelihood, bound, q)
 
     def _searched(
-        self,
-        start: Stage,
-        size: int,
-        max_iterations: int,
-        *,
-        headroom: float = HEADROOM_FIRST,
-        refined: bool = False,
+        self, start: Stage, size: int, max_evaluations: int, *, headroom: float = HEADROOM_FIRST
     ) -> Stage:
         """Return the stage that learns the hyperparameters, from where another ended."""
         kernel, likelihood = start.kernel, start.likelihood
@@ -296,23 +255,52 @@ class SeparableFitter:
         vector = pack(kernel, bound.slots)
         if bound.dispersed:
             vector = np.append(vector, np.log(likelihood.dispersion))
-        vector = np.clip(vector, lower, upper)
         if len(vector) == 0:
             return self._held(kernel, likelihood, size, headroom)
-        budget = Budget(max_iterations, self._settings.late)
-        objective, box = Fenced(bound, self._beliefs), (lower, upper)
-        found: Maximum
-        if refined and start.curvature is not None:
-            found = maximise(objective, vector, box, budget, curvature=start.curvature)
-        else:
-            found = search(objective, vector, box, budget)
+        fenced, values = False, []
+
+        def evaluate(vector: NDArray[np.float64]) -> Evaluation | None:
+            nonlocal fenced
+            found = None
+            with suppress(PrecisionError):
+                found = bound.evaluation(vector, _CLOSE)
+            if found is None or not bound.resolved:
+                fenced = True
+                return None
+            values.append(found.value)
+            # The last entry is that of a noise variance, which there is none of.
+            prior = self._beliefs.log_prior(bound.slots, np.append(vector, 0.0)[:size_of_prior])
+            own = slice(len(vector))
+            return found.with_prior(LogPrior(prior.value, prior.gradient[own], prior.bend[own]))
+
+        size_of_prior = len(lower) + (not bound.dispersed)
+        vector = np.clip(vector, lower, upper)
+        first = evaluate(vector)
+        if first is None:
+            self._num_steps += bound.num_steps
+            raise UnresolvedError()
+        if values[0] < start.value + min(2 * start.q.bound.trace, -SETTLED):
+            # As many features on a longer period leave out more than they can gain.
+            self._num_steps += bound.num_steps
+            return start
+        found = ascend(
+            evaluate,
+            vector,
+            lower,
+            upper,
+            tolerance=_SETTLED,
+            max_evaluations=max_evaluations,
+            out_of_time=self._settings.late,
+            first=first,
+        )
+        assert found is not None
         kernel, likelihood = bound.split(found.x)
-        self._num_steps += bound.num_steps
         components = self._layout.thinned(kernel, 1.0)
-        limits = (lower[: len(found.x)], upper[: len(found.x)])
-        names = self._layout.names_at_limit(bound.kernel, components, found.x, limits)
+        names = self._layout.names_at_limit(bound.kernel, components, found.x, (lower, upper))
         q = bound.ascend(kernel, likelihood)
-        return Stage(kernel, likelihood, bound, q, found.curvature, found.converged, names)
+        self._num_steps += bound.num_steps
+        fenced = fenced and found.promised > SETTLED
+        return Stage(kernel, likelihood, bound, q, found.converged, names, fenced)
 
     def _bound(
         self,
@@ -327,36 +315,44 @@ class SeparableFitter:
         features = self._layout.select(kernel, components, size, self._mean)
         assert isinstance(features, Lattice)
         data = self._data
+        before = None if like is None else like.bound.model
         ratio = np.full(len(self._layout.width), float(_FIRST_REACH))
-        if like is not None and isinstance(like.bound.model.measure, TorusMeasure):
-            model = like.bound.model
-            ratio = np.maximum(ratio, like.bound.model.measure.reach / np.maximum(model.reach, 1))
-        measure, known = self._measure(features, ratio), self._known(features)
-        model = Model(features, likelihood, measure, known, data.constants, self._offset)
+        if before is not None and isinstance(before.measure, TorusMeasure):
+            ratio = np.maximum(ratio, before.measure.reach / np.maximum(before.reach, 1))
+        rows = None
+        if data.rows is not None:
+            rows = RowMeasure(features.lattice, data.rows, self._threads.num_threads)
+        known, measure = self._known(features), rows
+        if rows is None or before is None or isinstance(before.measure, TorusMeasure):
+            # Once the rows themselves were needed, they will be.
+            measure = self._measure(features, ratio, rows)
+        assert measure is not None
+        model = Model(features, likelihood, measure, known, data.constants, self._offset, rows)
         bound = VariationalBound(model, kernel, self._threads, self._settings.late)
-        if like is not None:
-            before = like.bound.model
-            same = np.array_equal(before.features.lattice.spacing, features.lattice.spacing)
-            # A grid for fewer features may be too coarse for the variances of more.
-            fine = not isinstance(measure, TorusMeasure) or np.all(
-                2 * before.reach <= measure.reach
-            )
-            if same and fine:
-                bound.begin_from(like.q, likelihood, features.residual(kernel))
+        if like is None or before is None:
+            return bound
+        same = np.array_equal(before.features.lattice.spacing, features.lattice.spacing)
+        if isinstance(measure, RowMeasure) and isinstance(before.measure, RowMeasure):
+            bound.begin_at(likelihood, *like.bound.marginals(like.q, like.kernel))
+        # A grid for fewer features may be too coarse for the variances of more.
+        elif (
+            same and isinstance(measure, TorusMeasure) and np.all(2 * before.reach <= measure.reach)
+        ):
+            bound.begin_from(like.q, likelihood, features.residual(kernel))
         return bound
 
-    def _measure(self, features: Lattice, ratio: NDArray[np.float64]) -> Measure:
+    def _measure(
+        self, features: Lattice, ratio: NDArray[np.float64], rows: RowMeasure | None
+    ) -> Measure:
         """Return what stands for the rows; sums reach so many times as far as the features."""
-        data = self._data
-        if self._passes:
-            assert data.rows is not None
-            return RowMeasure(features.lattice, data.rows, self._threads.num_threads)
-        whole = data.statistics
-        steps = np.rint(features.lattice.spacing / whole.lattice.spacing).astype(np.int64)
-        statistics = whole.decimate(steps)
+        whole = self._data.statistics
         largest = np.abs(features.indices).max(axis=0)
         reach = np.maximum(np.ceil(ratio * largest).astype(np.int64), _LEAST_REACH)
-        return TorusMeasure(statistics, np.minimum(reach, self._known(features)))
+        reach = np.minimum(reach, self._known(features))
+        if rows is not None and too_fine(reach, rows):
+            return rows
+        steps = np.rint(features.lattice.spacing / whole.lattice.spacing).astype(np.int64)
+        return TorusMeasure(whole.decimate(steps), reach)
 
     def _known(self, features: Lattice) -> NDArray[np.int64]:
         """Return the largest index of the sums that functions of f are multiplied by."""
@@ -433,15 +429,17 @@ class SeparableFitter:
             sentences.append("The time ran out: raise max_seconds to go on.")
         elif loss > 2 * ALLOWED_TRACE:
             sentences.append("A larger max_features or a smoother kernel would lose less.")
-        if self._passes:
-            sentences.append(
-                "The sums do not reach far enough for a function so rough: the rows were read in "
-                "passes."
-            )
+        if not isinstance(stage.bound.model.measure, TorusMeasure):
+            sentences.append("For a function so rough and rows so few, the rows were read instead.")
         elif max(cut) > ALLOWED_CUT:
             sentences.append(
                 f"Frequencies beyond the sums can move means by {cut.mean:.1e} posterior sd: take "
                 "a smoother kernel, or fit the rows themselves."
+            )
+        if stage.fenced:
+            sentences.append(
+                "The sums do not reach far enough for a rougher function, which would fit better: "
+                "fit the rows themselves."
             )
         if not (stage.converged or settings.late()):
             sentences.append(

@@ -40,7 +40,8 @@ from orthogp.inference.parameters import learned_slots, masses_and_jacobian, unp
 from orthogp.inference.separable import Separable
 from orthogp.inference.threads import BlasThreads
 from orthogp.kernels import Kernel
-from orthogp.likelihoods.measures import Measure, TorusMeasure
+from orthogp.learning.optimise import Evaluation
+from orthogp.likelihoods.measures import Measure, RowMeasure, TorusMeasure
 from orthogp.statistics.nufft import TOLERANCE
 
 Floats = NDArray[np.float64]
@@ -63,6 +64,8 @@ _HALVINGS = 12
 _SUMS = TOLERANCE / 50
 # The step in log r by which the bound is differentiated.
 _DIFFERENCE = 1e-4
+# The largest grid of the torus, in points for each row, where the rows are at hand.
+_POINTS_PER_ROW = 2.0
 (potri,) = get_lapack_funcs(("potri",), dtype=np.float64)
 
 
@@ -135,6 +138,9 @@ class Model(NamedTuple):
         Of the likelihood.
     offset : float
         μ₀.
+    rows : RowMeasure, optional
+        The rows, to take the place of sums that do not reach far enough, or whose grid has far more
+        points than there are rows.
     """
 
     features: Lattice
@@ -143,11 +149,23 @@ class Model(NamedTuple):
     furthest: NDArray[np.int64]
     constants: Floats
     offset: float
+    rows: RowMeasure | None = None
 
     @property
     def reach(self) -> NDArray[np.int64]:
         """The largest index of a feature along each column."""
         return np.abs(self.features.indices).max(axis=0)
+
+
+def too_fine(reach: NDArray[np.int64], rows: RowMeasure) -> bool:
+    """Return whether sums up to an index take a grid with far more points than there are rows."""
+    return float(np.prod(2.0 * reach + 1)) > _POINTS_PER_ROW * len(rows.weights)
+
+
+def _inverse(chol: Floats) -> Floats:
+    """Return the inverse of a matrix from its factor."""
+    lower = potri(chol, lower=1)[0]
+    return np.tril(lower) + np.tril(lower, -1).T
 
 
 class VariationalBound:
@@ -194,13 +212,21 @@ class VariationalBound:
 
     def value_and_gradient(self, vector: Floats) -> tuple[float, Floats]:
         """Return max_q L and its gradient."""
+        return self.evaluation(vector)[:2]
+
+    def evaluation(self, vector: Floats, tolerance: float = CONVERGED) -> Evaluation:
+        """Return max_q L, its gradient, and the information that the sites' regression expects.
+
+        In logarithms of the prior variances a_i and a_j it is ½ ((I − S)_ij)²; in those of d and of
+        the dispersion, minus the second derivative with q held.
+        """
         kernel, likelihood = self.split(vector)
         features = self.model.features
         logs = vector[:-1] if self.dispersed else vector
         prior = masses_and_jacobian(logs, kernel, self.slots, features.lattice, features.indices)
         squared = features.squared_amplitudes(prior.masses)
         left_out = max(prior.variance - float(features.multiplicity @ prior.masses), 0.0)
-        q = self.ascend(kernel, likelihood)
+        q = self.ascend(kernel, likelihood, tolerance=tolerance)
         per_log = 0.5 * (q.mean**2 + q.spread - 1)
         per_amplitude = np.divide(per_log, squared, out=np.zeros_like(squared), where=squared > 0)
         per_mass = features.gather(per_amplitude)
@@ -208,18 +234,45 @@ class VariationalBound:
         per_mass -= per_left_out * features.multiplicity
         gradient = np.empty_like(vector)
         gradient[: len(logs)] = prior.jacobian.T @ per_mass + per_left_out * prior.variance_jacobian
+        information = np.zeros((len(vector), len(vector)))
+        own = slice(len(logs))
+        information[own, own] = self._information(q, squared, prior.jacobian)
+        if left_out > 0:
+            # What is left out is close to a product of powers of the parameters.
+            slope = prior.variance_jacobian - features.multiplicity @ prior.jacobian
+            information[own, own] += q.precision_total / (2 * left_out) * np.outer(slope, slope)
         if self.dispersed:
             mean, variance = self._marginals(q.series, left_out)
-            ends = [
+            below, here, above = (
                 self._log_likelihood(likelihood.with_dispersion(float(r)), mean, variance)
-                for r in likelihood.dispersion * np.exp([-_DIFFERENCE, _DIFFERENCE])
-            ]
-            gradient[-1] = (ends[1] - ends[0]) / (2 * _DIFFERENCE)
-        return q.bound.total, gradient
+                for r in likelihood.dispersion * np.exp([-_DIFFERENCE, 0.0, _DIFFERENCE])
+            )
+            gradient[-1] = (above - below) / (2 * _DIFFERENCE)
+            information[-1, -1] = max((2 * here - above - below) / _DIFFERENCE**2, 1.0)
+        return Evaluation(q.bound.total, gradient, information)
+
+    def _information(self, q: Approximation, squared: Floats, jacobian: Floats) -> Floats:
+        """Return ½ Jᵀ((I − S)∘(I − S))J, with J the derivatives of log a by log parameters."""
+        features = self.model.features
+        # Linear in the masses, but for the mean function's part.
+        fixed = features.squared_amplitudes(np.zeros(len(jacobian)))
+        slopes = [features.squared_amplitudes(own) - fixed for own in jacobian.T]
+        J = np.array(slopes).reshape(len(slopes), len(squared)).T
+        J = np.divide(J, squared[:, None], out=np.zeros_like(J), where=squared[:, None] > 0)
+        rest = np.eye(len(squared)) - _inverse(q.chol)
+        return J.T @ (rest**2 @ J) / 2
 
     def begin_from(self, q: Approximation, likelihood: Separable, left_out: float) -> None:
         """Begin with what another q on the same torus asks for."""
         self._sites = self._wanted(likelihood, *self._marginals(q.series, left_out))[1]
+
+    def begin_at(self, likelihood: Separable, mean: Floats, variance: Floats) -> None:
+        """Begin with what marginals at the measure's points ask for."""
+        self._sites = self._wanted(likelihood, mean, variance)[1]
+
+    def marginals(self, q: Approximation, kernel: Kernel) -> tuple[Floats, Floats]:
+        """Return mean and variance of f at the measure's points."""
+        return self._marginals(q.series, self.model.features.residual(kernel))
 
     def ascend(
         self,
@@ -270,9 +323,15 @@ class VariationalBound:
     def _reached_further(self) -> bool:
         """Return whether the measure could be made to use further sums."""
         measure, furthest = self.model.measure, self.model.furthest
-        if not isinstance(measure, TorusMeasure) or np.all(measure.reach >= furthest):
+        if not isinstance(measure, TorusMeasure):
             return False
         reach = np.minimum(np.ceil(_FURTHER * measure.reach).astype(np.int64), furthest)
+        rows, at_end = self.model.rows, bool(np.all(measure.reach >= furthest))
+        if rows is not None and (at_end or too_fine(reach, rows)):
+            self.model = self.model._replace(measure=rows)
+            return True
+        if at_end:
+            return False
         self.model = self.model._replace(measure=TorusMeasure(measure.statistics, reach))
         return True
 
@@ -374,8 +433,7 @@ class VariationalBound:
                 np.asfortranarray(amplitudes[:, None] * sites.gram * amplitudes)
             )
             mean = unwhiten(chol, whiten(chol, (amplitudes * sites.projection)[:, None]))[:, 0]
-            lower = potri(chol, lower=1)[0]
-            covariance = np.tril(lower) + np.tril(lower, -1).T
+            covariance = _inverse(chol)
         spread = np.diag(covariance).copy()
         log_det = 2 * np.sum(np.log(np.einsum("ii->i", chol)))
         divergence = 0.5 * (spread.sum() + mean @ mean - len(mean) + log_det)
