@@ -19,6 +19,7 @@ from orthogp.engines import (
     Outcome,
     Task,
     Trial,
+    fit_counts,
     fit_exact,
     fit_neighbours,
     fit_points,
@@ -31,6 +32,7 @@ from orthogp.features import Features
 from orthogp.inference.separable import GAUSSIAN
 from orthogp.kernels.terms import ADDITIVE_PREFIX, is_additive, split_terms
 from orthogp.learning.problem import Start
+from orthogp.likelihoods.fitting import ALLOWED_TRACE
 from orthogp.neighbours.posterior import NeighbourPosterior
 from orthogp.statistics.lattice import MAX_DIMS
 from orthogp.validation import Model
@@ -48,6 +50,8 @@ _SCORED_IN_HOLE = 20
 _WIDE = 4
 # The number of points between rows by which gaps are found.
 _PROBES = 2000
+# What a lattice's features may cost the bound of counts, in nats, for it to serve.
+_ALLOWED_LOSS = 2 * ALLOWED_TRACE
 # Scores that differ by less, in nats per row, are the same: the engine that says more about its
 # error wins.
 _SAME = 0.01
@@ -64,7 +68,7 @@ def fit_rows(task: Task) -> Outcome:
     estimator = task.estimator
     features, solver = estimator.features, estimator.solver
     if estimator.likelihood != GAUSSIAN:
-        return fit_separable(task, task.model())
+        return _choose_counts(task)
     if isinstance(features, Features) or features not in ("auto", "lattice"):
         if features == "exact":
             return fit_exact(task, task.model(joint=True))
@@ -101,6 +105,40 @@ def _choose(task: Task) -> Outcome:
             return found.beside(_no_time("additive"))
         return _best(task, [found, fit_sums(task, rival)])
     return fit_neighbours(task, joint) if many else _choose_joint(task, joint)
+
+
+def _choose_counts(task: Task) -> Outcome:
+    """Return the model under a likelihood: the lattice's if its features leave out nothing.
+
+    The lattice learns from sums, and its bound is the same as that of the rows.
+    """
+    estimator, joint = task.estimator, task.model(joint=True)
+    plain = estimator.features in ("auto", "lattice") and estimator.num_features == "auto"
+    if estimator.features == "exact" or (plain and estimator.solver == "exact"):
+        return fit_counts(task, joint)
+    if estimator.solver != "auto" or estimator.features == "lattice" or not plain:
+        return fit_separable(task, task.model())
+    why = _beyond_sums(task, joint)
+    if why:
+        return fit_counts(task, joint).beside(Trial("dense", np.nan, 0.0, why))
+    lattice = fit_separable(task, task.model())
+    if task.num_rows > EXACT_ROWS or -lattice.fit.elbo.trace <= _ALLOWED_LOSS:
+        return lattice
+    why = f"its features would cost {-lattice.fit.elbo.trace:.2g} nats"
+    return fit_counts(task, joint).beside(Trial("dense", np.nan, 0.0, why))
+
+
+def _beyond_sums(task: Task, joint: Model) -> str:
+    """Return why sums on one lattice do not serve, nothing if they do."""
+    kernel = task.estimator.kernel
+    named = isinstance(kernel, str) and kernel.startswith(ADDITIVE_PREFIX)
+    if named or len(joint.columns) > MAX_DIMS or _adds_up(joint):
+        return f"a lattice takes one kernel on up to {MAX_DIMS} columns"
+    if joint.embedding is not None:
+        return "the sphere has no lattice"
+    if task.estimator.mean == "linear" or task.rows.num_covariates:
+        return "slopes are no functions on a torus"
+    return ""
 
 
 def _adds_up(model: Model) -> bool:

@@ -26,7 +26,7 @@ from orthogp.features import Features, InducingPoints, resolve_features, takes_a
 from orthogp.fields.lattice_learning import LatticeLearner, RowSums
 from orthogp.inference.bounds import TOLERANCE
 from orthogp.inference.predictive import PredictivePosterior
-from orthogp.inference.separable import GAUSSIAN
+from orthogp.inference.separable import GAUSSIAN, Separable
 from orthogp.inference.threads import BlasThreads, one_thread, within_precision
 from orthogp.kernels import Kernel
 from orthogp.kernels.sphere import is_on_sphere
@@ -44,6 +44,7 @@ from orthogp.learning.starts import (
 )
 from orthogp.likelihoods.fitting import MAX_FEATURES as SEPARABLE_FEATURES
 from orthogp.likelihoods.fitting import Data, Prior, SeparableFitter
+from orthogp.likelihoods.row_fitting import Counts, SiteFitter
 from orthogp.neighbours.fitting import NeighbourFitter
 from orthogp.neighbours.posterior import NeighbourPosterior
 from orthogp.rows import Domain, Rows, Units
@@ -261,6 +262,38 @@ def fit_exact(
     return attempt.outcome(fit, "exact")
 
 
+def fit_counts(
+    task: Task,
+    model: Model,
+    previous: Start | None = None,
+    kept: KeptRows | None = None,
+) -> Outcome:
+    """Return the model of all rows under a likelihood, without features."""
+    began = time.monotonic()
+    kept = _keep(task, model) if kept is None else kept
+    attempt = Attempt(task, model, kept, began)
+    family, totals, units = kept.family, kept.statistics, attempt.units
+    assert family is not None
+    if previous is not None and previous.likelihood is not None:
+        family = previous.likelihood
+    else:
+        average, square = totals.target_totals[0] / totals.count, totals.yy[0] / totals.count
+        shift = float(kept.shift[0])
+        family = family.started(average + shift, square + 2 * average * shift + shift**2)
+    data = Counts(kept.rows, kept.mean, family, float(units.offset[0]))
+    choice, learn = model.inner, attempt.settings.learn
+    if choice.from_name or learn:
+        # Of kilometres a user has no reliable guess.
+        starts = data.starts(choice, guessed=is_on_sphere(choice.kernel))
+    else:
+        starts = [Start(choice.kernel, 1.0, likelihood=family)]
+    if previous is not None and learn:
+        starts = [replace(previous, shape=-1), *starts]
+    with within_precision():
+        fit = SiteFitter(data, attempt.settings, attempt.threads).fit(starts)
+    return attempt.outcome(fit, "exact")
+
+
 def fit_points(
     task: Task, model: Model, previous: Start | None = None, kept: KeptRows | None = None
 ) -> Outcome:
@@ -392,10 +425,10 @@ def fit_separable(
         rows = task.rows.on(model.columns)
     attempt = Attempt(task, model, sketch, began)
     family, statistics = sketch.family, sketch.plain
-    assert family is not None
+    assert isinstance(family, Separable)
     if rows is not None:
         rows, _ = family.summands(rows)
-    if previous is not None and previous.likelihood is not None:
+    if previous is not None and isinstance(previous.likelihood, Separable):
         family = previous.likelihood
     else:
         average, square = statistics.target_totals[0], statistics.yy[0]
@@ -418,14 +451,16 @@ def fit_separable(
 
 def check_separable(estimator: Any, model: Model) -> None:
     """Raise `InputError` unless the sums of one lattice can serve an estimator's likelihood."""
-    what = f"The {getattr(estimator, 'likelihood', 'binomial')} likelihood"
+    what = f"the {getattr(estimator, 'likelihood', 'binomial')} likelihood"
     if model.additive or model.embedding is not None or len(model.columns) > MAX_DIMS:
         raise InputError(
-            f"{what} takes one kernel on up to {MAX_DIMS} columns jointly, which one lattice "
-            "holds: choose columns by kernel.on(0, 2)."
+            f"Sums under {what} are of one kernel on up to {MAX_DIMS} columns jointly, which one "
+            'lattice holds: use solver="auto", or choose columns by kernel.on(0, 2).'
         )
-    if estimator.features not in ("auto", "lattice") or estimator.solver not in ("auto", "dense"):
-        raise InputError(f'{what} is fitted on a lattice: use features="auto" and solver="auto".')
+    if estimator.features not in ("auto", "lattice") or estimator.solver == "iterative":
+        raise InputError(
+            f'A lattice or the rows themselves serve {what}: use features="auto" and solver="auto".'
+        )
 
 
 def try_sums(
@@ -492,7 +527,9 @@ def fit_sketch(
     """Return the model of sums whose rows are gone, or of rows that were kept."""
     task = Task(estimator, Rows(np.empty((0, 0)), np.empty((0, 0)), None), began)
     if sketch.family is not None:
-        return fit_separable(task, model, previous, sketch)
+        if not isinstance(sketch, KeptRows):
+            return fit_separable(task, model, previous, sketch)
+        return fit_counts(task._replace(rows=sketch.rows), model, previous, sketch)
     exact = estimator.features == "exact" or estimator.solver == "exact"
     if isinstance(sketch, KeptRows):
         task = task._replace(rows=sketch.rows)
@@ -563,4 +600,5 @@ def _keep(task: Task, model: Model, *, linear: bool = False) -> KeptRows:
     if mean == "auto":
         # Some of many columns act as a trend, which the nearest rows alone do not show.
         mean = "linear" if linear else "constant"
-    return KeptRows.keep(model.see(task.rows), mean=mean, domain=domain)
+    family = getattr(task.estimator, "likelihood", GAUSSIAN)
+    return KeptRows.keep(model.see(task.rows), mean=mean, domain=domain, likelihood=family)

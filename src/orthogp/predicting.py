@@ -20,7 +20,7 @@ from orthogp.estimator import GPEstimator
 from orthogp.hyperparameters import DRAWS, Hyperparameters, hyperparameters_of, predictive
 from orthogp.inference import Functions, Gaussian
 from orthogp.inference.predictive import PredictivePosterior
-from orthogp.inference.separable import Separable
+from orthogp.inference.separable import Likelihood
 from orthogp.kernels import Kernel
 from orthogp.kernels.sphere import Embedding
 from orthogp.learning.sketches import Sketch
@@ -53,7 +53,7 @@ class GPPredictor(RegressorMixin, GPEstimator):
     noise_in_kernel_: bool
     target_offset_: Floats
     target_scale_: Floats
-    likelihood_: Separable | None
+    likelihood_: Likelihood | None
     posterior_: Any
     engine_: str
     _sketch: Sketch
@@ -116,7 +116,8 @@ class GPPredictor(RegressorMixin, GPEstimator):
         include_noise = self.noise_in_kernel_ if include_noise is None else include_noise
         sizes = {"exposure": exposure, "trials": trials}
         if self.likelihood_ is not None:
-            return target_moments(self, X, sizes, return_std, return_cov or return_bounds)
+            f = latent(self, X, covariates)
+            return target_moments(self, f, sizes, return_std, return_cov or return_bounds)
         check_no_sizes(self.likelihood, **sizes)
         points = self._points(X, covariates)
         found = self._mean_and_spread(points, return_std, return_cov, include_noise)
@@ -142,18 +143,21 @@ class GPPredictor(RegressorMixin, GPEstimator):
             covariance = posterior.covariance(points) + noise * np.eye(len(points))
         return mean, self._shaped(covariance[:, :, None] * scale**2)
 
-    def predict_latent(self, X: ArrayLike, return_std: bool = False) -> Any:
+    def predict_latent(
+        self, X: ArrayLike, return_std: bool = False, covariates: ArrayLike | None = None
+    ) -> Any:
         """Return the mean of f at the rows of X, and its standard deviation if asked."""
         check_is_fitted(self, "posterior_")
         if self.likelihood_ is None:
-            return self.predict(X, return_std)
-        mean, variance = latent(self, self._inputs(X))
+            return self.predict(X, return_std, covariates=covariates)
+        mean, variance = latent(self, X, covariates)
         return (mean, np.sqrt(variance)) if return_std else mean
 
     def predict_quantiles(
         self,
         X: ArrayLike,
         quantiles: Sequence[float] = (0.05, 0.5, 0.95),
+        covariates: ArrayLike | None = None,
         **sizes: ArrayLike | None,
     ) -> Floats:
         """Return quantiles of new observations y at the rows of X, (n, q) or (n, p, q).
@@ -162,7 +166,7 @@ class GPPredictor(RegressorMixin, GPEstimator):
         `sizes` are exposure or trials as in `predict`.
         """
         check_is_fitted(self, "posterior_")
-        return target_quantiles(self, X, quantiles, sizes)
+        return target_quantiles(self, X, quantiles, sizes, covariates)
 
     def predict_grid(
         self,
@@ -373,16 +377,25 @@ def prediction_bounds(model: GPPredictor, X: NDArray, include_noise: bool) -> Pr
     )
 
 
-def latent(model: GPPredictor, X: NDArray) -> tuple[Floats, Floats]:
-    """Return mean and variance of f at rows as the posterior sees them, (n,) each."""
-    mean, variance = model.posterior_.predict(X)
-    return mean[:, 0] + model.target_offset_[0], variance
+def latent(
+    model: GPPredictor, X: ArrayLike, covariates: ArrayLike | None = None
+) -> tuple[Floats, Floats]:
+    """Return mean and variance of f at rows of X, (n,) each, with average covariates or these."""
+    known = covariates is not None or model.covariate_names_
+    rows = model._points(X, covariates) if known else model._inputs(X)
+    mean, variance = model.posterior_.predict(rows)
+    scale = model.target_scale_[0]
+    return mean[:, 0] * scale + model.target_offset_[0], variance * scale**2
 
 
 def target_moments(
-    model: GPPredictor, X: ArrayLike, sizes: Mapping[str, Any], return_std: bool, joint: bool
+    model: GPPredictor,
+    f: tuple[Floats, Floats],
+    sizes: Mapping[str, Any],
+    return_std: bool,
+    joint: bool,
 ) -> Any:
-    """Return the means of y, and standard deviations if asked, for noise that is not Gaussian.
+    """Return the means of y, and standard deviations if asked, given means and variances of f.
 
     Covariances or bounds, which are asked for if `joint`, are refused: there are none.
     """
@@ -393,26 +406,32 @@ def target_moments(
             "predict_latent, or draws (sample_y)."
         )
     assert family is not None
-    mean, variance = family.moments(*latent(model, model._inputs(X)), _sizes(model, X, sizes))
+    mean, variance = family.moments(*f, _sizes(model, len(f[0]), sizes))
     return (mean, np.sqrt(variance)) if return_std else mean
 
 
 def target_quantiles(
-    model: GPPredictor, X: ArrayLike, quantiles: Any, sizes: Mapping[str, Any]
+    model: GPPredictor,
+    X: ArrayLike,
+    quantiles: Any,
+    sizes: Mapping[str, Any],
+    covariates: ArrayLike | None = None,
 ) -> Floats:
     """Return quantiles of y, along the last axis."""
     probabilities = check_probabilities(quantiles)
     family = model.likelihood_
     if family is None:
         check_no_sizes(model.likelihood, **sizes)
-        mean, std = model.predict(X, return_std=True, include_noise=True)
+        noise = {"include_noise": True, "covariates": covariates}
+        mean, std = model.predict(X, return_std=True, **noise)
         return mean[..., None] + std[..., None] * ndtri(probabilities)
-    own, f = _sizes(model, X, sizes), latent(model, model._inputs(X))
+    f = latent(model, X, covariates)
+    own = _sizes(model, len(f[0]), sizes)
     return np.stack([family.quantile(p, *f, own) for p in probabilities], axis=-1)
 
 
-def _sizes(model: GPPredictor, X: ArrayLike, sizes: Mapping[str, Any]) -> Floats:
+def _sizes(model: GPPredictor, count: int, sizes: Mapping[str, Any]) -> Floats:
     """Return exposures or trials of new observations, (n,)."""
-    targets = np.zeros(len(np.asarray(X)))
+    targets = np.zeros(count)
     sized = with_sizes(model.likelihood, targets, **sizes)
     return np.ones(len(targets)) if np.ndim(sized) == 1 else np.asarray(sized)[:, 1]

@@ -153,7 +153,7 @@ class GPRegressor(GPPredictor):
         How the fit ended and what to do about it.
     covariate_names_ : tuple of str
         The covariates' names, and `effects_` their effects with standard errors.
-    likelihood_ : Separable or None
+    likelihood_ : Likelihood or None
         The likelihood, `None` if the noise is Gaussian; `noise_variance_` has no meaning then.
     dispersion_ : float or None
         r of the negative binomial, and the shape of the gamma likelihood.

@@ -21,7 +21,7 @@ from orthogp.inference.parameters import Beliefs
 from orthogp.inference.separable import (
     GAUSSIAN,
     LIKELIHOODS,
-    Separable,
+    Likelihood,
     resolve_likelihood,
 )
 from orthogp.kernels import Kernel, Noise
@@ -129,7 +129,7 @@ def with_sizes(likelihood: str, y: Any, **given: Unpack[Sizes]) -> Any:
     return np.column_stack([targets, sizes])
 
 
-def check_likelihood(estimator: Any) -> Separable | None:
+def check_likelihood(estimator: Any) -> Likelihood | None:
     """Return the likelihood that rows were summed for; raise unless it still is the estimator's."""
     summed = estimator._sketch.likelihood
     if estimator.likelihood != summed:

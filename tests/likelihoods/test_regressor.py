@@ -153,11 +153,11 @@ def test_models_that_do_not_fit_on_one_lattice_are_refused():
     rng = np.random.default_rng(0)
     X, y = rng.uniform(0, 1, (50, 4)), rng.poisson(1.0, 50)
     with pytest.raises(InputError, match="up to 3 columns jointly"):
-        GPRegressor(likelihood="poisson").fit(X, y)
-    with pytest.raises(InputError, match="fitted on a lattice"):
-        GPRegressor(likelihood="poisson", solver="neighbours").fit(X[:, :2], y)
+        GPRegressor(likelihood="poisson", solver="dense").fit(X, y)
+    with pytest.raises(InputError, match="A lattice or the rows"):
+        GPRegressor(likelihood="poisson", solver="iterative").fit(X[:, :2], y)
     with pytest.raises(InputError, match="linear"):
-        GPRegressor(likelihood="poisson", mean="linear").fit(X[:, :2], y)
+        GPRegressor(likelihood="poisson", mean="linear", solver="dense").fit(X[:, :2], y)
 
 
 def test_counts_that_are_all_zero_have_a_rate_close_to_zero():
@@ -195,8 +195,55 @@ def test_few_rows_of_a_rough_function_are_read_instead_of_sums_that_do_not_reach
 
 def test_sums_alone_say_that_they_do_not_reach_a_rougher_function():
     X, y = squares(1200)
-    whole = GPRegressor("rbf", likelihood="binomial", max_features=201).fit(X, y)
-    model = GPRegressor("rbf", likelihood="binomial", max_features=201).fit_sketch(whole._sketch)
+    settings = {"likelihood": "binomial", "max_features": 201, "solver": "dense"}
+    whole = GPRegressor("rbf", **settings).fit(X, y)
+    model = GPRegressor("rbf", **settings).fit_sketch(whole._sketch)
     assert model.passes_ == 1
     assert model.elbo_ < whole.elbo_ - 10
     assert "do not reach far enough for a rougher function" in model.status_
+
+
+# ---------------------------------------------------------------------- rows that are kept
+
+
+def test_many_columns_and_covariates_keep_the_rows(tmp_path):
+    rng = np.random.default_rng(0)
+    X, z = rng.uniform(0, 1, (250, 4)), rng.standard_normal(250)
+    y = rng.poisson(np.exp(1 + np.sin(4 * X[:, 0]) + 0.5 * z))
+    model = GPRegressor(RBF(1.0, np.ones(4)), likelihood="poisson").fit(X, y, covariates=z)
+    assert model.engine_ == "exact"
+    text = model.summary()
+    assert "poisson; the rows are kept" in text
+    assert "dense was not tried: a lattice takes one kernel on up to 3 columns" in text
+    effect = model.effects_
+    # Five standard errors of about 0.04.
+    assert abs(effect.values[0] - 0.5) < 0.2
+    low, high = (model.predict(X[:5], covariates=np.full(5, v)) for v in (-1.0, 1.0))
+    np.testing.assert_allclose(high / low, np.exp(2 * effect.values[0]), rtol=0.05)
+    path = tmp_path / "model.orthogp"
+    model.save(path)
+    again = GPRegressor.load(path)
+    np.testing.assert_allclose(
+        again.predict(X[:5], covariates=z[:5]), model.predict(X[:5], covariates=z[:5]), rtol=1e-8
+    )
+    again.partial_fit(X[:3], y[:3], covariates=z[:3])
+    again.forget(X[:3], y[:3], covariates=z[:3])
+    np.testing.assert_allclose(again.elbo_, model.elbo_, atol=0.05)
+
+
+def test_kept_rows_with_sizes_can_be_added_and_forgotten():
+    X, y, sizes = data("poisson", 80)
+    kernel = RBF(1.0, 1.0)
+    settings = {"likelihood": "poisson", "learn": False, "solver": "exact"}
+    hours = sizes["exposure"]
+    model = GPRegressor(kernel, **settings).fit(X[:50], y[:50], exposure=hours[:50])
+    first = model.predict_latent(GRID)
+    model.partial_fit(X[50:], y[50:], exposure=hours[50:])
+    whole = GPRegressor(kernel, **settings).fit(X, y, exposure=hours)
+    np.testing.assert_allclose(model.predict(GRID), whole.predict(GRID), rtol=1e-6)
+    model.forget(X[50:], y[50:], exposure=hours[50:])
+    np.testing.assert_allclose(model.predict_latent(GRID), first, atol=1e-6)
+    draws = whole.sample_y(GRID, 400, random_state=0)
+    mean, std = whole.predict_latent(GRID, return_std=True)
+    # Standard errors of a mean of 400 draws.
+    assert np.abs((np.log(draws).mean(axis=1) - mean) / (std / 20)).max() < 5

@@ -8,9 +8,10 @@ to do: steps by the average information do not need to learn the curvature.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,10 +48,10 @@ _CLIMBS = ((150, 7), (300, 5), (_FEW_ROWS, 4))
 _MOST_EVALUATIONS = 80
 # The promised gain in nats below which a step is not taken, with all of few rows.
 _SETTLED = 1e-4
-# The same with a sample of the rows.
-_SETTLED_SAMPLE = 5e-2
-# The same with all of many rows: the last step is taken without a gradient at its end.
-_SETTLED_MANY = 0.5
+#: The same with a sample of the rows.
+SETTLED_SAMPLE = 5e-2
+#: The same with all of many rows: the last step is taken without a gradient at its end.
+SETTLED_MANY = 0.5
 # The promised gain in nats below which the last step is not worth a factorisation.
 _NEGLIGIBLE = 1e-2
 # The difference in nats below which starts are the same: all rows are apart, say.
@@ -73,11 +74,7 @@ class ExactFitter:
     def __init__(
         self, rows: Rows, mean: MeanPrior, settings: FitSettings, threads: BlasThreads
     ) -> None:
-        if len(rows.X) > MOST_ROWS:
-            raise InputError(
-                f'An exact fit takes up to {MOST_ROWS} rows, got {len(rows.X)}: use solver="auto" '
-                'and features="auto".'
-            )
+        check_few(rows)
         self._rows = rows
         self._mean = mean
         self._settings = settings
@@ -134,6 +131,64 @@ class ExactFitter:
             )
 
 
+def check_few(rows: Rows) -> None:
+    """Raise `InputError` if there are more rows than an exact fit takes."""
+    if len(rows.X) > MOST_ROWS:
+        raise InputError(
+            f'An exact fit takes up to {MOST_ROWS} rows, got {len(rows.X)}: use solver="auto" '
+            'and features="auto".'
+        )
+
+
+class Stage(Protocol):
+    """What a search maximises over vectors of parameters, for all rows or a sample of them.
+
+    Attributes
+    ----------
+    size : int
+        The number of rows.
+    whole : bool
+        Whether these are all rows.
+    tolerance : float
+        The promised gain below which a step is not taken, if others have led near.
+    num_evaluations : int
+        How often it was evaluated.
+    """
+
+    size: int
+    whole: bool
+    tolerance: float
+    num_evaluations: int
+
+    def limits(self, X: NDArray) -> tuple[Vector, Vector]:
+        """Return the limits of vectors for rows with the inputs X."""
+        ...
+
+    def value(self, x: Vector) -> float:
+        """Return the value, or −∞ beyond double precision."""
+        ...
+
+    def evaluate(self, x: Vector) -> Evaluation | None:
+        """Return the value with derivatives, `None` beyond double precision."""
+        ...
+
+    def firmer(self, x: Vector) -> Vector | None:
+        """Return what double precision may resolve in place of x, if there is such."""
+        ...
+
+    def solution_at(self, x: Vector) -> Solution | None:
+        """Return what was solved last, if it was at this vector and is of use."""
+        ...
+
+    def x_of(self, start: Start) -> Vector:
+        """Return where a start lies."""
+        ...
+
+    def start_of(self, x: Vector) -> Start:
+        """Return what lies at a place."""
+        ...
+
+
 class Found(NamedTuple):
     """Where a search has come to.
 
@@ -147,15 +202,27 @@ class Found(NamedTuple):
 
 
 class ExactSearch:
-    """Looks for the largest log marginal likelihood of rows with standardised targets."""
+    """Looks for the largest log marginal likelihood of rows with standardised targets.
+
+    Parameters
+    ----------
+    stage : callable, optional
+        Returns what is maximised instead, of a kernel and a sample of the rows or `None`.
+    """
 
     def __init__(
-        self, rows: Rows, mean: MeanPrior, settings: FitSettings, threads: BlasThreads
+        self,
+        rows: Rows,
+        mean: MeanPrior,
+        settings: FitSettings,
+        threads: BlasThreads,
+        stage: Callable[[Kernel, NDArray[np.int64] | None], Stage] | None = None,
     ) -> None:
         self._rows = rows if rows.weights is None else rows.part(np.flatnonzero(rows.weights > 0))
         self._mean = mean
         self._settings = settings
         self._threads = threads
+        self._stage = self._of_noise if stage is None else stage
 
     def run(self, starts: list[Start], *, few: bool = False) -> Found:
         """Return the best hyperparameters found.
@@ -166,18 +233,14 @@ class ExactSearch:
             Whether to end with a sample of the rows, if there are many: for other models to go on.
         """
         X, kernel = self._rows.inputs, starts[0].kernel
-        stages: list[_Stage] = []
+        stages: list[Stage] = []
         if len(X) > _FEW_ROWS:
             samples = [_sample(X, size) for size in _SAMPLES if len(X) > 1.6 * size]
             stages = [self._stage(kernel, sample) for sample in samples]
         if len(stages) < len(_SAMPLES) or not few:
             stages.append(self._stage(kernel, None))
         last = stages[-1]
-        limits = row_limits(kernel, last.objective.slots, X, NOISE_FLOOR)
-        limits = self._settings.beliefs.within(last.objective.slots, limits)
-        if not last.direct:
-            limits[0][-1] = np.log(last.objective.total_weight / _RESOLVED)
-            limits[1][-1] = np.log(_MOST_NOISE)
+        limits = last.limits(X)
         # What is small between the evaluations, or is not theirs, gets one thread.
         with one_thread():
             summits = self._explore(stages[0], starts, limits)
@@ -190,13 +253,13 @@ class ExactSearch:
                 x = ahead
         return Found(
             best=last.start_of(x),
-            solution=last.objective.solution_at(last.vector(x)),
+            solution=last.solution_at(x),
             converged=top.converged,
             num_evaluations=sum(stage.num_evaluations for stage in stages),
         )
 
     def _explore(
-        self, stage: _Stage, starts: list[Start], limits: tuple[Vector, Vector]
+        self, stage: Stage, starts: list[Start], limits: tuple[Vector, Vector]
     ) -> list[Ascent]:
         """Return the summits found from the best starts of different shapes, the highest first."""
         vectors = [np.clip(stage.x_of(start), *limits) for start in starts]
@@ -207,7 +270,7 @@ class ExactSearch:
                 known[vector.tobytes()] = stage.value(vector)
         values = [known[vector.tobytes()] for vector in vectors]
         number = next((n for rows, n in _CLIMBS if stage.size <= rows), _CLIMBS[-1][1])
-        tolerance = _SETTLED if stage.whole else _SETTLED_SAMPLE
+        tolerance = _SETTLED if stage.whole else SETTLED_SAMPLE
         summits: list[Ascent] = []
 
         def joins(x: Vector, at: Evaluation) -> bool:
@@ -223,7 +286,7 @@ class ExactSearch:
         return sorted(summits, key=lambda summit: -summit.at.value)
 
     def _go_on(
-        self, stage: _Stage, summits: list[Ascent], limits: tuple[Vector, Vector]
+        self, stage: Stage, summits: list[Ascent], limits: tuple[Vector, Vector]
     ) -> list[Ascent]:
         """Return the summits of more rows near those of fewer, the highest first."""
         doubtful: list[Ascent] = []
@@ -245,15 +308,17 @@ class ExactSearch:
         return sorted(found, key=lambda summit: -summit.at.value)
 
     def _climb(
-        self, stage: _Stage, start: Vector, limits: tuple[Vector, Vector], **options: Any
+        self, stage: Stage, start: Vector, limits: tuple[Vector, Vector], **options: Any
     ) -> Ascent | None:
         lower, upper = limits
         for _ in range(_RAISES):
             first = stage.evaluate(start)
             if first is not None:
                 break
-            # More rows need more noise to be resolved.
-            start = np.clip(np.append(start[:-1], start[-1] + np.log(30)), lower, upper)
+            firmer = stage.firmer(start)
+            if firmer is None:
+                return None
+            start = np.clip(firmer, lower, upper)
         else:
             return None
         return ascend(
@@ -267,7 +332,7 @@ class ExactSearch:
             **options,
         )
 
-    def _stage(self, kernel: Kernel, sample: NDArray[np.int64] | None) -> _Stage:
+    def _of_noise(self, kernel: Kernel, sample: NDArray[np.int64] | None) -> Stage:
         """Return the likelihood of all rows, or of a sample of them."""
         rows = self._rows if sample is None else self._rows.part(sample)
         num_threads = self._threads.num_threads if len(rows.X) >= _MANY_ROWS else 1
@@ -304,7 +369,7 @@ class _Stage:
         self.objective = objective
         self.size, self.whole = size, whole
         #: The promised gain below which a step is not taken, if others have led near.
-        self.tolerance = _SETTLED_MANY if whole else _SETTLED_SAMPLE
+        self.tolerance = SETTLED_MANY if whole else SETTLED_SAMPLE
         self.num_evaluations = 0
         self._threads = threads
 
@@ -353,6 +418,24 @@ class _Stage:
             J.T @ found.information @ J,
             None if bend is None else bent,
         )
+
+    def limits(self, X: NDArray) -> tuple[Vector, Vector]:
+        """Return the limits of vectors for rows with the inputs X."""
+        slots = self.objective.slots
+        limits = row_limits(self.objective.kernel, slots, X, NOISE_FLOOR)
+        limits = self._beliefs.within(slots, limits)
+        if not self.direct:
+            limits[0][-1] = np.log(self.objective.total_weight / _RESOLVED)
+            limits[1][-1] = np.log(_MOST_NOISE)
+        return limits
+
+    def firmer(self, x: Vector) -> Vector | None:
+        """Return the vector with more noise, which more rows need to be resolved."""
+        return np.append(x[:-1], x[-1] + np.log(30))
+
+    def solution_at(self, x: Vector) -> Solution | None:
+        """Return what was solved last, if it was at this vector."""
+        return self.objective.solution_at(self.vector(x))
 
     def vector(self, x: Vector) -> Vector:
         """Return the parameters of the objective, whose last is log σ²."""

@@ -32,6 +32,7 @@ model is not that of the data.
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from typing import NamedTuple
 
 import equinox as eqx
@@ -44,7 +45,7 @@ from scipy.linalg import get_blas_funcs, get_lapack_funcs
 
 from orthogp.errors import InputError, PrecisionError
 from orthogp.exact.pair_kernels import PAIRS_PER_CALL, Covariances, PairKernel
-from orthogp.exact.row_pairs import RowPairs, merge_rows
+from orthogp.exact.row_pairs import MergedRows, RowPairs, merge_rows
 from orthogp.features.base import as_rows, prior_variance
 from orthogp.features.lattice import MeanPrior
 from orthogp.features.placement import correlation_lengths
@@ -146,9 +147,21 @@ class ExactObjective:
         """Return log p(y)."""
         return self.solve(vector).log_likelihood
 
-    def solve(self, vector: Array) -> Solution:
-        """Return the factor of B, and what is solved with it."""
-        return self._solve(vector, self._covariances(vector, derivatives=False).values)
+    def solve(self, vector: Array, covariances: Array | None = None) -> Solution:
+        """Return the factor of B, and what is solved with it, given `covariances` if known."""
+        return self._solve(vector, self.covariances(vector) if covariances is None else covariances)
+
+    def covariances(self, vector: Array) -> Array:
+        """Return the kernel at all pairs of rows, and last its variance."""
+        return self._covariances(vector, derivatives=False).values
+
+    def with_targets(self, y: Array, weights: Array) -> ExactObjective:
+        """Return the same of other targets (n, p) and precisions (n,) at the different inputs."""
+        other = copy(self)
+        other.merged = MergedRows(self.merged.X, y, weights, 0.0, 0.0, 0.0)
+        other._weight_products = self._pairs.products(np.sqrt(weights))
+        other._last = None
+        return other
 
     def value_and_gradient(self, vector: Array) -> tuple[float, Array]:
         """Return log p(y) and its gradient."""

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from orthogp.errors import KernelError
 from orthogp.features.series import omega_blocks
-from orthogp.inference.separable import Separable
+from orthogp.inference.separable import Likelihood
 from orthogp.kernels import Kernel
 from orthogp.kernels.base import AMPLITUDES, ANGLE
 from orthogp.kernels.priors import Noise, Prior
@@ -50,7 +50,7 @@ class Start:
     shape: int = 0
     from_user: bool = False
     rows: float = 0.0
-    likelihood: Separable | None = None
+    likelihood: Likelihood | None = None
 
 
 class Slot(NamedTuple):

@@ -85,8 +85,8 @@ class Parts(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Separable(ABC):
-    """A likelihood that separates; see the module's docstring.
+class Likelihood(ABC):
+    """How targets come about, given f.
 
     Parameters
     ----------
@@ -108,12 +108,33 @@ class Separable(ABC):
     range_of_means: ClassVar[tuple[float, float]] = (0.0, np.inf)
     #: Whether targets are whole numbers.
     whole: ClassVar[bool] = True
+    #: The longest step toward the sites that are asked for: one where they are Newton's.
+    longest_step: ClassVar[float] = 1.0
 
     dispersion: float = 1.0
 
     def with_dispersion(self, dispersion: float) -> Self:
         """Return the likelihood with another dispersion."""
         return replace(self, dispersion=dispersion)
+
+    @property
+    def shape(self) -> Floats:
+        """The logarithms of the learned parameters, (k,)."""
+        return np.log([self.dispersion] if self.dispersed else [])
+
+    def with_shape(self, shape: Floats) -> Self:
+        """Return the likelihood with other parameters."""
+        return self.with_dispersion(float(np.exp(shape[0]))) if self.dispersed else self
+
+    def log_prior(self, shape: Floats) -> tuple[float, Floats, Floats]:
+        """Return the log density of the parameters, its gradient and its second derivatives."""
+        return 0.0, np.zeros(len(shape)), np.zeros(len(shape))
+
+    @property
+    def shape_limits(self) -> tuple[Floats, Floats]:
+        """The smallest and the largest logarithms, (k,) each."""
+        low, high = np.log(DISPERSIONS)[:, None] if self.dispersed else np.empty((2, 0))
+        return low, high
 
     @property
     def learned(self) -> float | None:
@@ -179,8 +200,18 @@ class Separable(ABC):
         """Return Σ w_n c(y_n), from totals and Σ w_n."""
 
     @abstractmethod
-    def parts(self, mean: Floats, variance: Floats) -> Parts:
-        """Return the expectations of a(f) and b(f) for f ~ N(mean, variance)."""
+    def local(
+        self, targets: Floats, weights: Floats, mean: Floats, variance: Floats
+    ) -> Expectation:
+        """Return what each row adds to the expected log density, without c(y), for such f.
+
+        Its slope is by the mean; its curvature twice the derivative by the variance.
+
+        Parameters
+        ----------
+        targets, weights : (n,)
+            As they are summed; see `summands`.
+        """
 
     def started(self, average: float, square: float) -> Self:
         """Return the likelihood with a dispersion to start from, by moments of the targets."""
@@ -236,6 +267,23 @@ class Separable(ABC):
             if self.whole and np.all(upper - lower <= 1):
                 break
         return upper
+
+
+class Separable(Likelihood):
+    """A likelihood that separates; see the module's docstring."""
+
+    @abstractmethod
+    def parts(self, mean: Floats, variance: Floats) -> Parts:
+        """Return the expectations of a(f) and b(f) for f ~ N(mean, variance)."""
+
+    def local(
+        self, targets: Floats, weights: Floats, mean: Floats, variance: Floats
+    ) -> Expectation:
+        """Return w (y E a(f) + E b(f)) with its derivatives."""
+        of_target, of_one = self.parts(mean, variance)
+        return Expectation(
+            *(weights * (targets * a + b) for a, b in zip(of_target, of_one, strict=True))
+        )
 
 
 class _Counts(Separable):
@@ -455,12 +503,12 @@ class Gamma(Separable):
         return gammainc(r, r * np.maximum(y, 0) * np.exp(-f) / sizes)
 
 
-_KINDS: tuple[type[Separable], ...] = (Poisson, Binomial, NegativeBinomial, Gamma)
+_KINDS: tuple[type[Likelihood], ...] = (Poisson, Binomial, NegativeBinomial, Gamma)
 #: The likelihoods that `GPRegressor` knows by name.
 LIKELIHOODS = (GAUSSIAN, *(kind.known_as for kind in _KINDS))
 
 
-def resolve_likelihood(name: str) -> Separable | None:
+def resolve_likelihood(name: str) -> Likelihood | None:
     """Return the likelihood of a name; `None` stands for Gaussian noise."""
     for kind in _KINDS:
         if kind.known_as == name:

@@ -15,7 +15,7 @@ from orthogp.features import Features
 from orthogp.inference.bounds import TOLERANCE, Bound, Certificate
 from orthogp.inference.parameters import NO_BELIEFS, Beliefs, Start
 from orthogp.inference.predictive import PredictivePosterior
-from orthogp.inference.separable import Separable
+from orthogp.inference.separable import Likelihood
 from orthogp.kernels import Kernel
 from orthogp.rows import Domain
 
@@ -106,7 +106,7 @@ class Fit:
     standard_errors : (p,), optional
         Of the logarithms of the learned parameters, the noise variance's last, by a sample of
         terms, if learning took a sample.
-    likelihood : Separable, optional
+    likelihood : Likelihood, optional
         The likelihood with its dispersion, if the noise is not Gaussian.
     passes : int
         How often all rows were read.
@@ -128,7 +128,7 @@ class Fit:
     period: Any = None
     check: Any = None
     standard_errors: NDArray[np.float64] | None = None
-    likelihood: Separable | None = None
+    likelihood: Likelihood | None = None
     passes: int = 1
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from orthogp.errors import InputError, LatticeMismatchError
 from orthogp.features import MeanPrior
-from orthogp.inference.separable import GAUSSIAN, Separable, resolve_likelihood
+from orthogp.inference.separable import GAUSSIAN, Likelihood, resolve_likelihood
 from orthogp.kernels.terms import Term
 from orthogp.learning.layout import Factors, Layout, Setup
 from orthogp.learning.problem import FitSettings
@@ -151,7 +151,7 @@ class Sketch:
         return replace(self, statistics=sums, extent=extent, constants=constants)
 
     @property
-    def family(self) -> Separable | None:
+    def family(self) -> Likelihood | None:
         """The likelihood, `None` if the noise is Gaussian."""
         return resolve_likelihood(self.likelihood)
 
@@ -391,7 +391,7 @@ class KeptRows(Sketch):
     ----------
     statistics : RowTotals
     X, y, weights : (n, d), (n, p), (n,)
-        The rows of positive weight.
+        The rows of positive weight; y holds targets and sizes, where a likelihood takes such.
     """
 
     statistics: RowTotals  # type: ignore[assignment]
@@ -401,13 +401,17 @@ class KeptRows(Sketch):
     weights: NDArray[np.float64]
 
     @classmethod
-    def keep(cls, rows: Rows, *, mean: str | None, domain: Domain | None) -> Self:
+    def keep(
+        cls, rows: Rows, *, mean: str | None, domain: Domain | None, likelihood: str = GAUSSIAN
+    ) -> Self:
         """Return the rows, with the mean function's prior for them."""
         X, y, weights = _used(rows)
         extent = Domain.around(rows.used).with_box(domain)
         prior = mean_prior(mean, extent, rows=rows)
-        shift = mean_target(Rows(X, y, weights))
-        return cls(RowTotals.of(y, weights, shift), extent, prior, shift, X, y, weights)
+        targets, summed = totalled(y, weights, resolve_likelihood(likelihood))
+        shift = mean_target(Rows(X, targets, summed))
+        totals = RowTotals.of(targets, summed, shift)
+        return cls(totals, extent, prior, shift, X, y, weights, likelihood=likelihood)
 
     def updated(self, rows: Rows, sign: int, num_threads: int) -> Self:
         """Return the rows with some added (sign 1) or taken out (sign −1)."""
@@ -423,7 +427,7 @@ class KeptRows(Sketch):
                     "must stay."
                 )
             X, y, weights = self.X[stay], self.y[stay], self.weights[stay]
-        statistics = RowTotals.of(y, weights, self.shift)
+        statistics = RowTotals.of(*totalled(y, weights, self.family), self.shift)
         return replace(
             self,
             statistics=statistics,
@@ -449,6 +453,17 @@ class KeptRows(Sketch):
     def standardised_rows(self, units: Units) -> Rows:
         """Return the rows with standardised targets."""
         return self.rows.standardised(units)
+
+
+def totalled(
+    y: NDArray[np.float64], weights: NDArray[np.float64], family: Likelihood | None
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return targets and weights as a likelihood sums them."""
+    if family is None:
+        return y, weights
+    summed = family.summands(Rows(np.empty((len(y), 0)), y, weights))[0]
+    assert summed.weights is not None
+    return summed.y, summed.weights
 
 
 def _used(

@@ -15,6 +15,7 @@ from orthogp.kernels import Categorical, Cyclic, Kernel, Product
 from orthogp.kernels.base import EARTH_RADIUS
 from orthogp.kernels.sphere import Sphere
 from orthogp.kernels.terms import ADDITIVE_PREFIX
+from orthogp.learning.sketches import KeptRows
 from orthogp.neighbours.posterior import NeighbourPosterior
 
 if TYPE_CHECKING:
@@ -217,7 +218,9 @@ def _noise(model: GPRegressor) -> _Line:
         return "noise", f"variance {model.noise_variance_:.4g} (sd {sd:.4g})"
     dispersion = "" if model.dispersion_ is None else f", dispersion {model.dispersion_:.4g}"
     passes = "one pass over the rows"
-    if model.passes_ > 1:
+    if isinstance(model._sketch, KeptRows):
+        passes = "the rows are kept"
+    elif model.passes_ > 1:
         passes = f"{model.passes_} passes over the rows"
     return "likelihood", f"{family.known_as}{dispersion}; {passes}"
 
@@ -265,7 +268,9 @@ def latent_functions(model: Any) -> list[tuple[Any, Kernel, Any, str]]:
 def guarantee(model: GPRegressor) -> str:
     """Return what the certificate implies, as a sentence."""
     certificate = model.certificate_
-    if model.likelihood_ is not None:
+    if model.likelihood_ is not None and model.engine_ != "neighbours":
+        if model.engine_ == "exact":
+            return "not needed: the posterior is the closest Gaussian to that of the rows"
         if model.passes_ > 1:
             return "none: no frequency of a function of f was cut, for the rows were read"
         return (

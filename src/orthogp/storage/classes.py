@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from orthogp import features as feature_families
 from orthogp import kernels as kernel_classes
 from orthogp.engines import Trial
+from orthogp.errors import InputError
 from orthogp.features import Features, MeanPrior, SeriesFeatures, VariationalFourier
 from orthogp.features.harmonic import HarmonicSeries
 from orthogp.features.inducing import PointTwoBlock
@@ -27,7 +28,7 @@ from orthogp.features.vff import VariationalFourierSeries
 from orthogp.inference import Certificate, Domain
 from orthogp.inference.bounds import TOLERANCE
 from orthogp.inference.certificates import Guarantee
-from orthogp.inference.separable import GAUSSIAN, LIKELIHOODS
+from orthogp.inference.separable import GAUSSIAN, LIKELIHOODS, resolve_likelihood
 from orthogp.kernels import (
     Categorical,
     Gamma,
@@ -43,7 +44,7 @@ from orthogp.kernels.base import ANGLE
 from orthogp.kernels.sphere import Sphere
 from orthogp.kernels.terms import Term
 from orthogp.kernels.transformed import own_periods
-from orthogp.learning.sketches import KeptRows, RowTotals, Sketch
+from orthogp.learning.sketches import KeptRows, RowTotals, Sketch, totalled
 from orthogp.statistics import (
     AdditiveStatistics,
     ComponentLattice,
@@ -367,12 +368,11 @@ def _check_sketch(sketch: Sketch) -> None:
     known = sketch.likelihood in LIKELIHOODS
     demand(known, f"must be one of {', '.join(LIKELIHOODS)}", "likelihood")
     family = sketch.family
+    if isinstance(sketch, KeptRows):
+        return
     number = 0 if family is None else len(family.constants(*np.ones((3, 1))))
     demand_shape(sketch.constants, (number,), "constants")
     demand(np.isfinite(sketch.constants), "must be finite", "constants")
-    if isinstance(sketch, KeptRows):
-        demand(family is None, "must be gaussian where rows are kept", "likelihood")
-        return
     demand(family is None or statistics.joint, "must be on one lattice", "likelihood")
     known = statistics.num_covariates == mean.num_slopes
     demand(known, "must have sums for the slopes of the mean function", "statistics")
@@ -417,6 +417,7 @@ def _kept_rows(
     X: Annotated[Floats, "n d"],
     y: Annotated[Floats, "n p"],
     weights: Annotated[Floats, "n"],
+    likelihood: str = GAUSSIAN,
 ) -> KeptRows:
     wide = X.shape[1] == len(extent.lower) + mean.num_covariates
     demand(wide, "must have the columns of the extent, and the covariates", "X")
@@ -424,7 +425,20 @@ def _kept_rows(
     demand(extent.outside(inputs) is None, "must hold all rows", "extent")
     several = len(X) > 1 and y.shape[1] > 0 and np.all((weights > 1e-200) & (weights < 1e200))
     demand(several, "must be at least two rows of positive weight", "weights")
-    return KeptRows(RowTotals.of(y, weights, shift), extent, mean, shift, X, y, weights)
+    known = likelihood in LIKELIHOODS
+    demand(known, f"must be one of {', '.join(LIKELIHOODS)}", "likelihood")
+    try:
+        totals = RowTotals.of(*totalled(y, weights, resolve_likelihood(likelihood)), shift)
+    except InputError as error:
+        raise RefusedError("must be targets of the likelihood", "y") from error
+    return KeptRows(totals, extent, mean, shift, X, y, weights, likelihood=likelihood)
+
+
+def _kept_rows_of(kept: KeptRows) -> dict[str, Any]:
+    # As files were before other likelihoods kept rows, where they can be.
+    names = ["extent", "mean", "shift", "X", "y", "weights"]
+    names += [] if kept.likelihood == GAUSSIAN else ["likelihood"]
+    return {name: getattr(kept, name) for name in names}
 
 
 # ---------------------------------------------------------------------- all of them
@@ -488,7 +502,7 @@ register(Term, make=_term)
 # Files of several components call it by another name, too.
 register(Sketch, "AdditiveSketch")
 register(Sketch, keep=_kept_sketch)
-register(KeptRows, make=_kept_rows)
+register(KeptRows, make=_kept_rows, keep=_kept_rows_of)
 register(TrainingSettings)
 register(Trial, infinite=("score",))
 register(Progress, infinite=("elbo", "standard_error"))

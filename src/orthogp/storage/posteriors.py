@@ -414,7 +414,7 @@ class KeptExact(KeptPosterior):
 
     def _posterior(self, setting: Setting) -> ExactPosterior:
         X, y, weights = self.X, self.y, self.weights
-        if isinstance(setting.sketch, KeptRows) and setting.units is not None:
+        if X is None and isinstance(setting.sketch, KeptRows) and setting.units is not None:
             rows = setting.sketch.standardised_rows(setting.units)
             X, y, weights = rows.X, rows.y, rows.weights
         elif X is None or y is None or weights is None or not len(X) or np.any(weights <= 0):
@@ -429,9 +429,12 @@ class KeptExact(KeptPosterior):
 
 @dataclass(frozen=True)
 class KeptNeighbours(KeptPosterior):
-    """A posterior given the nearest rows, which are those of the sketch."""
+    """A posterior given the nearest rows: those of the sketch, or pseudo-targets of its own."""
 
     paths: ClassVar[dict[str, str]] = {
+        "X": "rows.X",
+        "y": "rows.y",
+        "weights": "rows.weights",
         "mean_function": "trend.prior",
         "coefficients": "trend.coefficients",
         "covariance": "trend.covariance",
@@ -441,6 +444,13 @@ class KeptNeighbours(KeptPosterior):
     coefficients: Annotated[Floats, "q p"]
     covariance: Annotated[Floats, "q q"]
     num_neighbours: int
+    X: Annotated[Floats, "n d"] | None = None
+    y: Annotated[Floats, "n p"] | None = None
+    weights: Annotated[Floats, "n"] | None = None
+
+    @staticmethod
+    def _given(posterior: NeighbourPosterior, sketch: Sketch | None) -> dict[str, Any]:
+        return dict.fromkeys(("X", "y", "weights")) if isinstance(sketch, KeptRows) else {}
 
     def _posterior(self, setting: Setting) -> NeighbourPosterior:
         if not isinstance(setting.sketch, KeptRows) or setting.units is None:
@@ -452,8 +462,13 @@ class KeptNeighbours(KeptPosterior):
         count, most = self.num_neighbours, _MOST_NEIGHBOURS
         demand(1 <= count <= most, f"must be from 1 to {most}", "num_neighbours")
         trend = Trend(self.coefficients, self.covariance, self.mean_function)
-        rows = setting.sketch.standardised_rows(setting.units)
-        merged = merge_rows(rows.X, rows.y, rows.weights, repeats=setting.repeats)
+        if self.X is None or self.y is None or self.weights is None:
+            rows = setting.sketch.standardised_rows(setting.units)
+            merged = merge_rows(rows.X, rows.y, rows.weights, repeats=setting.repeats)
+        else:
+            demand(self.X.shape[1] == width, f"must have {width} columns", "X")
+            demand(self.weights > 0, "must be positive", "weights")
+            merged = merge_rows(self.X, self.y, self.weights, repeats=False)
         threads = setting.num_threads or 1
         return NeighbourPosterior(self.kernel, self.noise_variance, merged, trend, count, threads)
 
