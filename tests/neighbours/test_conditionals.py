@@ -91,6 +91,13 @@ def test_covariances_are_those_of_the_kernel(kernel: Kernel) -> None:
     np.testing.assert_allclose(crossed, np.array(expected)[:, :2], atol=1e-12)
 
 
+@pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
+def test_large_covariance_matrices_are_those_of_the_kernel(kernel: Kernel) -> None:
+    X = np.random.default_rng(1).standard_normal((2, 67, 3))
+    expected = [dense_covariance(kernel, own) for own in X]
+    np.testing.assert_allclose(SetKernel(kernel, 3).values(X), expected, atol=1e-12)
+
+
 def test_several_threads_give_the_same() -> None:
     sets, _ = rows()
     many = sets.part(np.tile(np.arange(len(sets)), 200))

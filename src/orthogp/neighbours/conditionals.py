@@ -53,6 +53,9 @@ _LARGE = 64
 # The number of entries of covariance matrices in a compiled call: one shape for all sizes of sets,
 # and arrays that stay in a core's cache.
 _ENTRIES = 2**17
+# The number of strips in which a large covariance matrix is worked out: more have fewer entries in
+# all, and more calls.
+_STRIPS = 4
 # The smallest shape that is compiled for.
 _FEWEST_ENTRIES = 2**12
 
@@ -182,8 +185,8 @@ def solve(K: Array, right: Array) -> Array:
 def whiten(K: Array, right: Array) -> Array:
     """Return L⁻¹R with LLᵀ = K (c, m, m), R (c, q, m) holding vectors as rows; K is overwritten."""
     whitened = np.empty_like(right)
-    for own, columns, found in zip(K, right, whitened, strict=True):
-        diagonal = np.diag(own).copy()
+    diagonals = np.einsum("cii->ci", K).copy()
+    for own, columns, diagonal, found in zip(K, right, diagonals, whitened, strict=True):
         # Symmetric: its transpose is how LAPACK has matrices.
         factor, info = potrf(own.T, lower=1, clean=0, overwrite_a=1)
         if info == 0:
@@ -264,7 +267,20 @@ class SetKernel:
 
     def values(self, X: Array) -> Array:
         """Return the covariance matrices of sets of rows X (c, m, d), (c, m, m)."""
-        return self.cross(X, X)
+        m = X.shape[1]
+        if m < _LARGE:
+            return self.cross(X, X)
+        # In strips, of which only what lies above the diagonal is worked out.
+        K = np.empty((len(X), m, m))
+        height = -(-m // _STRIPS)
+        for start in range(0, m, height):
+            own, rest = slice(start, start + height), slice(start + height, m)
+            strip = X[:, own]
+            K[:, own, own] = self.cross(strip, strip)
+            if start + height < m:
+                K[:, own, rest] = self.cross(strip, X[:, rest])
+                K[:, rest, own] = K[:, own, rest].transpose(0, 2, 1)
+        return K
 
     def cross(self, A: Array, B: Array) -> Array:
         """Return the covariances between the rows of A (c, g, d) and of B (c, m, d), (c, g, m)."""
@@ -339,6 +355,7 @@ def _squares_between(a: Array, b: Array, out: Array) -> None:
     left = np.concatenate([a, norms[0], np.ones_like(norms[0])], axis=2)
     right = np.concatenate([-2 * b, np.ones_like(norms[1]), norms[1]], axis=2)
     np.matmul(left, right.transpose(0, 2, 1), out=out)
-    np.maximum(out, 0.0, out=out)
+    # What rounding leaves below zero.
+    np.abs(out, out=out)
     if a is b:
         np.einsum("cii->ci", out)[:] = 0.0

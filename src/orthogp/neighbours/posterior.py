@@ -6,10 +6,11 @@ a mean function h(x)ᵀβ whose coefficients have the posterior N(β̂, C),
     mean f(x) = h(x)ᵀβ̂ + wᵀ(y_R − H_R β̂)
     var f(x)  = k(0) − kᵀw + gᵀCg,      g = h(x) − H_Rᵀw
 
-Points close to each other share most of their nearest rows: they form a group, which takes the
-rows of all, and K is solved with once for the group. Jointly, points come one after the other, each
-given its nearest rows and its nearest points before it: f = Bf + e is then a triangular system, for
-draws as for covariances.
+Points close to each other form a group: it looks at all rows that are among the nearest of one of
+its points, and K is factorised once for the group. A group sees so many rows that half as many for
+each point are enough, where three times as many as of a point alone come together. Jointly, points
+come one after the other, each given its nearest rows and its nearest points before it: f = Bf + e
+is then a triangular system, for draws as for covariances.
 """
 
 from __future__ import annotations
@@ -41,16 +42,26 @@ Indices = NDArray[np.int64]
 
 # The smallest variance that double precision resolves, relative to the prior's.
 _ROUNDING = 1e-15
-# The number of points in a block of queries, which bounds memory.
-_BLOCK = 20_000
-# The most points that may share rows.
-_LARGEST_GROUP = 32
-# The most rows that a group of points may look at, in numbers of rows of one point.
-_MOST_SHARED = 1.6
-# The number of groups that are tried before all others of their size are formed.
-_TRIED = 50
-# The share of the tried groups that must have few rows for the others to be formed.
+# The most points that may share rows, a power of two.
+_LARGEST_GROUP = 64
+# The numbers of points in a block of queries and of those that a thread groups at a time, which
+# bound memory: multiples of the largest group.
+_BLOCK = 320 * _LARGEST_GROUP
+_SHARE = 32 * _LARGEST_GROUP
+# The rows, in numbers of rows of one point, of a group for whose points half of them are enough:
+# means and sds are then as close to those from all rows as those of points alone.
+_AMPLE = 3
+# The number of groups of each size that are tried before all are formed.
+_TRIED = 40
+# The share of the tried groups that must be cheaper than points alone for the others to be formed.
 _FEW_FIT = 0.1
+# The nanoseconds of a core that a group takes: for each m³ of its m rows (to factorise), each m²
+# (covariances), each m² of a point (to solve), each m of a point, and in any case.
+_PRICES = (1 / 135, 4.2, 1 / 30, 3.0, 10_000.0)
+# The share of the cost of points alone that a group may have, for it has to be formed too.
+_WORTH_SHARING = 0.8
+# The number of rows in a leaf of the tree that puts rows in order.
+_LEAF = 32
 # The step to which numbers of rows are rounded up: groups of equal numbers are solved together.
 _STEP = 16
 # The number of entries of covariance matrices in a batch: more than a core's cache holds, because
@@ -192,7 +203,7 @@ class NeighbourPosterior(PredictivePosterior):
         """Return means and variances at the rows of X; see `_predict`."""
         mean = np.empty((len(X), self._centred.shape[1]))
         variance = np.empty(len(X))
-        order = _in_leaves(self._scaled(self._inputs(X)))
+        order = _in_cells(self._scaled(self._inputs(X)))
         for block in chunks(len(X), _BLOCK):
             part = order[block]
             mean[part], variance[part] = self._predict(X[part], prior)
@@ -206,11 +217,9 @@ class NeighbourPosterior(PredictivePosterior):
         `prior` gives the covariances with the rows, the prior variance, and the mean function's
         columns. Each point looks at the rows in `nearest` and no others, if that is given.
         """
+        grouping = nearest is None
         if nearest is None:
             nearest = self._nearest.query(self._scaled(self._inputs(X)), self.num_neighbours)[1]
-            groups = _grouped(nearest)
-        else:
-            groups = [_Groups(np.arange(len(X))[:, None], nearest)]
         mean = np.empty((len(X), self._centred.shape[1]))
         variance = np.empty(len(X))
         inputs = self._inputs(X)
@@ -224,16 +233,16 @@ class NeighbourPosterior(PredictivePosterior):
             at, noise, rest = np.split(table, [d, d + 1], axis=2)
             at = at - centre
             K = self._within.values(at)
-            if not there.all():
-                K *= there[:, :, None]
-                K *= there[:, None, :]
+            # Of some groups the last rows are not there.
+            last = slice(int(there.sum(axis=1).min()), None)
+            K[:, last] *= there[:, last, None]
+            K[:, :, last] *= there[:, None, last]
             np.einsum("cii->ci", K)[:] += np.where(there, noise[:, :, 0], 1.0)
             flat = X[points.reshape(-1)]
             cross, own, columns = prior(inputs[points] - centre, at, flat)
             columns = columns.reshape(*points.shape, -1)
             right = np.concatenate([cross, rest.transpose(0, 2, 1)], axis=1)
-            if not there.all():
-                right *= there[:, None, :]
+            right[:, :, last] *= there[:, None, last]
             whitened = whiten(K, right)
             k = whitened[:, : points.shape[1]]
             # kᵀK⁻¹ times the targets, and times the mean's columns.
@@ -249,8 +258,14 @@ class NeighbourPosterior(PredictivePosterior):
             # Rounding leaves no less.
             variance[points] = np.maximum(variances, _ROUNDING * own)
 
+        def share(part: slice) -> None:
+            own = nearest[part]
+            alone = [_Groups(np.arange(len(own))[:, None], own)]
+            for batch in _batches(_grouped(own) if grouping else alone):
+                work(_Groups(part.start + batch.points, batch.rows))
+
         with one_thread():
-            in_threads(work, _batches(groups), self._threads)
+            in_threads(share, list(chunks(len(X), _SHARE)), self._threads)
         return mean, variance
 
     # ------------------------------------------------------------------ jointly
@@ -379,51 +394,92 @@ class _Groups(NamedTuple):
 
 
 def _in_leaves(scaled: Array) -> Indices:
-    """Return an order in which points of one leaf of a k-d tree follow each other."""
+    """Return an order in which rows of one leaf of a k-d tree follow each other."""
     if len(scaled) < 2:
         return np.arange(len(scaled))
-    return np.asarray(KDTree(scaled, leafsize=_LARGEST_GROUP, balanced_tree=False).indices)
+    return np.asarray(KDTree(scaled, leafsize=_LEAF, balanced_tree=False).indices)
+
+
+def _in_cells(scaled: Array) -> Indices:
+    """Return an order in which every few points, up to the largest group, lie in a cell."""
+    order = np.arange(len(scaled))
+    cells = [slice(0, len(scaled))]
+    while cells:
+        cell = cells.pop()
+        size = cell.stop - cell.start
+        if size < 3:
+            continue
+        # Ends of cells are ends of groups: of the largest ones, and then of halves of them.
+        unit = min(_LARGEST_GROUP, 1 << ((size - 1).bit_length() - 1))
+        half = -(-size // (2 * unit)) * unit
+        points = scaled[order[cell]]
+        column = int(np.argmax(np.ptp(points, axis=0)))
+        order[cell] = order[cell][np.argpartition(points[:, column], half)]
+        middle = cell.start + half
+        cells += [slice(cell.start, middle), slice(middle, cell.stop)]
+    return order
 
 
 def _grouped(nearest: Indices) -> list[_Groups]:
-    """Return groups of points that share rows, by size.
+    """Return groups of points that share rows.
 
-    Of points in the order of a k-d tree's leaves a few dozen form a group, or half of them, and so
-    on, as long as a group's rows are not many more than one point's.
+    Points come in the order of cells. They form the groups that are cheapest on a sample, and where
+    points alone are cheaper than their group, it is halved.
     """
-    most = int(_MOST_SHARED * nearest.shape[1]) + 1
-    size = min(_LARGEST_GROUP, 1 << max(len(nearest).bit_length() - 1, 0))
+    sizes = [1 << k for k in range(1, _LARGEST_GROUP.bit_length()) if 1 << k <= len(nearest)]
+    alone = _WORTH_SHARING * float(_cost(np.array(nearest.shape[1]), 1))
+    prices = {}
+    for size in sizes:
+        points = _whole(np.arange(len(nearest)), size)
+        costs = _shared(nearest, points[:: max(1, len(points) // _TRIED)])[1] / size
+        if np.mean(costs < alone) > _FEW_FIT:
+            prices[size] = float(np.mean(np.minimum(costs, alone)))
     found, rest = [], np.arange(len(nearest))
-    while size > 1 and len(rest):
-        whole = len(rest) // size * size
-        if whole == 0:
-            size //= 2
-            continue
-        points = rest[:whole].reshape(-1, size)
-        if not _worth_sharing(nearest[points[:: max(1, len(points) // _TRIED)]], most):
-            size //= 2
-            continue
-        rows = np.sort(nearest[points].reshape(len(points), -1), axis=1)
-        again = np.zeros_like(rows, dtype=bool)
-        again[:, 1:] = rows[:, 1:] == rows[:, :-1]
-        counts = rows.shape[1] - again.sum(axis=1)
-        fit = counts <= most
-        if fit.any():
-            kept = np.where(again[fit], -1, rows[fit])
-            kept = -np.sort(-kept, axis=1)[:, : int(counts[fit].max())]
-            found.append(_Groups(points[fit], kept))
-        rest = np.concatenate([points[~fit].reshape(-1), rest[whole:]])
-        size //= 2
+    best = min(prices, key=prices.__getitem__, default=1)
+    for size in (size for size in reversed(sizes) if size <= best and len(rest) >= size):
+        points = _whole(rest, size)
+        rows, costs = _shared(nearest, points)
+        cheap = costs < alone * size
+        if cheap.any():
+            kept = rows[cheap]
+            found.append(_Groups(points[cheap], kept[:, (kept >= 0).any(axis=0)]))
+        rest = np.concatenate([points[~cheap].reshape(-1), rest[points.size :]])
     if len(rest):
         found.append(_Groups(rest[:, None], nearest[rest]))
     return found
 
 
-def _worth_sharing(nearest: Indices, most: int) -> bool:
-    """Return whether enough of a sample of groups (c, g, m) have at most `most` different rows."""
+def _whole(points: Indices, size: int) -> Indices:
+    """Return the groups of a size that points in their order form, (c, size)."""
+    return points[: len(points) // size * size].reshape(-1, size)
+
+
+def _shared(nearest: Indices, points: Indices) -> tuple[Indices, Array]:
+    """Return the rows that groups (c, g) look at, −1 where there are fewer, and their costs (c,).
+
+    The nearer half of the nearest rows of each point, or all, if these are few.
+    """
+    m, size = nearest.shape[1], points.shape[1]
+    rows, counts = _union(nearest[points, : (m + 1) // 2])
+    short = counts < _AMPLE * m
+    if short.any():
+        more, counts[short] = _union(nearest[points[short]])
+        rows = np.pad(rows, ((0, 0), (0, more.shape[1] - rows.shape[1])), constant_values=-1)
+        rows[short] = more
+    return rows, _cost(counts, size)
+
+
+def _union(nearest: Indices) -> tuple[Indices, Indices]:
+    """Return the different rows of each group (c, g, m), then −1, and their numbers (c,)."""
     rows = np.sort(nearest.reshape(len(nearest), -1), axis=1)
-    counts = 1 + np.count_nonzero(np.diff(rows, axis=1), axis=1)
-    return bool(np.mean(counts <= most) > _FEW_FIT)
+    rows[:, 1:][rows[:, 1:] == rows[:, :-1]] = -1
+    return -np.sort(-rows, axis=1), np.count_nonzero(rows >= 0, axis=1)
+
+
+def _cost(rows: Indices, points: int) -> Array:
+    """Return the nanoseconds that groups of so many points take which look at so many rows."""
+    cubes, squares, solving, lines, always = _PRICES
+    return rows**2 * (cubes * rows + squares + solving * points) + lines * rows * points + always
 
 
 def _batches(groups: list[_Groups]) -> list[_Groups]:
