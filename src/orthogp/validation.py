@@ -518,8 +518,10 @@ def check_values(kernel: Kernel, X: NDArray, columns: NDArray[np.int64] | None =
 
 
 def called(estimator: Any, columns: NDArray[np.int64]) -> tuple[int, ...] | tuple[str, ...]:
-    """Return what a user calls columns of X: by the names of a data frame, or their numbers."""
+    """Return what a user calls columns of X: by names, where they have some, or numbers."""
     names = getattr(estimator, "feature_names_in_", None)
     if names is None:
+        names = (getattr(estimator, "about_", None) or {}).get("inputs")
+    if names is None or max(columns, default=-1) >= len(names):
         return tuple(columns.tolist())
     return tuple(str(names[c]) for c in columns)

@@ -136,6 +136,7 @@ def test_help_loads_neither_jax_nor_numpy() -> None:
 
 def test_what_is_wrong_with_data_is_said_before_jax_is_loaded(tmp_path: Path) -> None:
     (tmp_path / "d.csv").write_text("x,y\n1,a\n2,b\n")
+    (tmp_path / "e.csv").write_text("x,y\n1,1\n2,b\n3,2\n")
     (tmp_path / "m.orthogp").write_text("precious")
     out = str(tmp_path / "new.orthogp")
     for arguments, sentence in [
@@ -143,6 +144,7 @@ def test_what_is_wrong_with_data_is_said_before_jax_is_loaded(tmp_path: Path) ->
         (["fit", str(tmp_path / "d.csv"), "--target", "z", "--out", out], "has no column 'z'"),
         (["fit", str(tmp_path / "d.csv"), "--target", "y", "--out", out], "got 'a' in line 2"),
         (["fit", "d.csv", "--target", "y", "--out", str(tmp_path / "m.orthogp")], "exists and"),
+        (["fit", str(tmp_path / "e.csv"), "--target", "y", "--out", out], "got 'b' in line 3"),
         (["sketch", "missing.csv", "--target", "y", "--out", out], "There is no file missing.csv"),
         (["report", "missing.orthogp"], "There is no file missing.orthogp"),
     ]:

@@ -48,6 +48,10 @@ def test_the_page_is_opened_in_the_browser(folder: Path) -> None:
     assert page.name == "waves.html"
     assert (folder / "opened").read_text() == page.resolve().as_uri()
     assert 'id="explore-data"' in page.read_text("utf-8")
+    # Pages do not pile up, and only the user sees them.
+    again = json.loads(explore(folder, "--json").stdout)
+    assert again["report"] == answer["report"]
+    assert page.parent.stat().st_mode & 0o077 == 0
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems always have a browser")

@@ -169,6 +169,31 @@ def test_residuals_along_inputs_and_on_the_map_are_averages(checked: Any) -> Non
     )
 
 
+def test_targets_are_counted_against_predictions_of_the_other_rows(checked: Any) -> None:
+    model, X, y, found = checked
+    residual = leave_one_out(model, X, y).residual[:, 1] * model.target_scale_[1]
+    observed, predicted = y[:, 1], y[:, 1] - residual
+    (low, high), counts = found.target_range[1], found.target_count[1]
+    assert low == min(observed.min(), predicted.min())
+    assert high == max(observed.max(), predicted.max())
+    expected, *_ = np.histogram2d(
+        observed, predicted, bins=len(counts), range=[(low, high), (low, high)]
+    )
+    # Rounding may put a row that lies on an edge into the next bin.
+    assert np.abs(counts - expected).sum() <= 2
+    assert counts.sum() == 3000
+
+
+def test_checks_of_older_files_lack_the_table_of_targets(checked: Any) -> None:
+    state = checked[3].to_state()
+    older = {name: own for name, own in state.items() if not name.startswith("target_")}
+    older["target_sd"] = state["target_sd"]
+    found = RegressionDiagnostics.from_state(older)
+    assert found.target_count.shape == (0, 0, 0)  # type: ignore[attr-defined]
+    # Written and read once more.
+    RegressionDiagnostics.from_state(found.to_state())
+
+
 def test_the_size_does_not_grow_with_the_rows_and_some_are_enough() -> None:
     X, y = make_rows(2000, 1, seed=6)
     model = GPRegressor(SMOOTH, noise_variance=0.09, learn=False).fit(X, y)

@@ -10,11 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from orthogp import GPClassifier, GPRegressor, InputError, StochasticGPRegressor
 from orthogp.kernels import RBF, Matern12, Matern32
 from orthogp.report import RegressionDiagnostics, diagnose, render_report, write_report
+from orthogp.report.figures import Figures
+from orthogp.report.live import live_content
+from orthogp.report.plots import compose
 from orthogp.report.summary import guarantee
 from tests.oracles import Array
 
@@ -391,6 +395,47 @@ def test_a_model_writes_its_own_page(tmp_path: Path) -> None:
     assert "<h1>Waves</h1>" in text
     assert "waves.orthogp" in read(text).words["load"]
     assert read(text).figures["calibration"] == 2
+
+
+@pytest.mark.parametrize("name", ["curve", "additive"])
+def test_targets_are_drawn_against_their_predictions(name: str) -> None:
+    assert "against its prediction from all other rows" in checked_page(name)
+
+
+def test_maps_show_where_the_rows_are() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.uniform(0, 1, (40, 2))
+    X[:, 1] *= X[:, 0] < 0.5
+    kernel = RBF(1.0, 0.5)
+    model = GPRegressor(kernel, learn=False, noise_variance=0.1).fit(X, X[:, 0])
+    np.testing.assert_array_equal(Figures(model, None).locations, X)
+    sums = GPRegressor(kernel, learn=False, noise_variance=0.1, solver="dense").fit(X, X[:, 0])
+    assert Figures(sums, None).locations is None
+    cells = Figures(sums, diagnose(sums, X, X[:, 0])).locations
+    assert cells is not None
+    # A dot within half a cell of each row, and a row for each dot.
+    near = np.abs(cells[:, None] - X) <= 0.5 * np.ptp(X, axis=0) / 24 + 1e-12
+    assert near.all(axis=2).any(axis=0).all()
+    assert near.all(axis=2).any(axis=1).all()
+    assert "Dots: where rows are." in render_report(model, live=False)
+
+
+def test_dates_stand_along_components_and_sliders() -> None:
+    days = pd.date_range("2024-01-01", periods=120)
+    other = np.random.default_rng(0).uniform(0, 1, 120)
+    X = pd.DataFrame({"day": days, "other": other})
+    y = np.sin(np.arange(120) / 20)
+    fixed = {"learn": False, "noise_variance": 0.1}
+    kernel = Matern32(1.0, 30.0).on("day")
+    figure = GPRegressor(kernel + RBF().on("other"), solver="dense", **fixed).fit(X, y)
+    figures = Figures(figure, None)
+    drawn = compose(figures.effects() if figures.additive else figures.fit(0))
+    assert drawn.axes[0].get_xlabel() == "day"
+    assert "Feb" in [text.get_text() for text in drawn.axes[0].get_xticklabels()]
+    data = live_content(Figures(GPRegressor(kernel, **fixed).fit(X, y), None)).data
+    assert data is not None
+    assert data["inputs"] == ["day"]
+    assert data["times"] == [{"unit": 864e5, "origin": 1704067200e3}]
 
 
 def test_a_classifier_forgets_the_checks_of_other_rows() -> None:

@@ -267,7 +267,8 @@ def _from_rows(
 
     with as_tables(given.data) as files:
         source = open_source(files, **given.columns(), categories=True).with_categories()
-        # Only now, since it takes seconds: what is wrong with the data is said before.
+        # What follows takes seconds to import: what is wrong with the first rows is said before.
+        next(source.blocks(), None)
         from orthogp.errors import OrthogpError
         from orthogp.files.fitting import SAMPLE_ROWS, fit_source
         from orthogp.files.summing import Pass

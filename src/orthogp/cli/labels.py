@@ -57,6 +57,8 @@ def fit_labels(
     d = len(source.reading.inputs)
     X, weights = columns[:d].T, None if given.weights is None else columns[d]
     console.begin("learning", None)
+    # Sentences on how the fit ends name the columns.
+    model.about_ = {"inputs": list(source.reading.inputs)}  # type: ignore[attr-defined]
     model.fit(X, labels, weights)
     about: dict[str, Any] = about_rows(source, tally) | {"targets": [label]}
     model.about_ = about  # type: ignore[attr-defined]

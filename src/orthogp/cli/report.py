@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import getpass
 import os
+import stat
 import sys
 import tempfile
 import webbrowser
@@ -76,7 +78,7 @@ def explore(model: str, output: Output) -> None:
     """Open a model's page in the browser, with sliders for its hyperparameters.
 
     Lengthscales, variance, noise and kernel can be moved; mean, bands and evidence follow. Prints
-    where the page is.
+    where the page is; the next page of a model of the same name replaces a temporary one.
     """
     out: str | None = output.out
     if out == STANDARD:
@@ -89,11 +91,23 @@ def explore(model: str, output: Output) -> None:
 
         name = "model" if model == STANDARD else Path(model).name
         if out is None:
-            out = str(Path(tempfile.mkdtemp(prefix="orthogp-")) / f"{Path(name).stem}.html")
+            out = str(_own_folder() / f"{Path(name).stem}.html")
         write_report(fitted, out, model_file=None if model == STANDARD else name)
         opened = _open_in_browser(Path(out))
         note = "" if opened else " (there is no browser to open it)"
         console.result(f"Report: {out}{note}", {"model": model, "report": out, "opened": opened})
+
+
+def _own_folder() -> Path:
+    """Return a temporary folder of the user's, the same each time: pages do not pile up in it."""
+    folder = Path(tempfile.gettempdir()) / f"orthogp-{getpass.getuser()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    found = folder.lstat()
+    private = stat.S_ISDIR(found.st_mode) and not found.st_mode & 0o077
+    if hasattr(os, "getuid") and not (private and found.st_uid == os.getuid()):
+        # Somebody else's, who could put other pages in place of these.
+        return Path(tempfile.mkdtemp(prefix="orthogp-"))
+    return folder
 
 
 def _open_in_browser(path: Path) -> bool:

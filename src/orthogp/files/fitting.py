@@ -86,6 +86,8 @@ def fit_source(
     check_settings(estimator)
     num_columns = len(source.reading.inputs)
     begin = begin_like(estimator, num_columns)
+    # Sentences on how the fit ends name the columns.
+    estimator.about_ = {"inputs": list(source.reading.inputs)}
     if how.cluster is None and source.num_bytes <= memory:
         source = source.scaled()
         watcher.begin("reading", source.num_rows)

@@ -313,7 +313,7 @@ def component_drawings(
     Parameters
     ----------
     names : sequence of str
-        Of the columns of X.
+        Of the columns of X, with units, to stand along axes.
     target : int
         Which column of the targets.
     ylabel : str
@@ -329,7 +329,8 @@ def component_drawings(
         share = component.share_of(target)
         about = f"Effect of {component.name} on {on}, {100 * share:.2g} % of the variance."
         if i in effects:
-            drawings.append(Drawing(about, partial(effects[i].draw, ylabel, least), _CURVE))
+            label = names[component.columns[0]]
+            drawings.append(Drawing(about, partial(effects[i].draw, label, ylabel, least), _CURVE))
         else:
             draw = partial(_draw_map, component, target, [names[c] for c in component.columns])
             drawings.append(Drawing(about, partial(draw, ylabel), _MAP))
@@ -362,7 +363,7 @@ class _Effect(NamedTuple):
         seen = density > _RARE * density.max()
         return float(self.band.lower[seen].min()), float(self.band.upper[seen].max())
 
-    def draw(self, ylabel: str, least: float, axes: Axes) -> None:
+    def draw(self, xlabel: str, ylabel: str, least: float, axes: Axes) -> None:
         """Draw the effect, on a scale that has at least some range."""
         x, mean, std = self.band
         axes.axhline(0.0, color=GREY, linewidth=0.8)
@@ -389,7 +390,7 @@ class _Effect(NamedTuple):
         middle, half = (low + high) / 2, max(high - low, least) / 2
         # Room for the rows at the foot.
         axes.set_ylim(middle - 1.35 * half, middle + 1.1 * half)
-        axes.set(xlabel=plain(self.component.name), title=_title(self.component, self.target))
+        axes.set(xlabel=plain(xlabel), title=_title(self.component, self.target))
         if axes.get_subplotspec().is_first_col():  # type: ignore[union-attr]
             axes.set_ylabel(ylabel)
 

@@ -15,7 +15,7 @@ Weights that are repeats take out all copies of a row, each of noise variance σ
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, field, fields
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, get_args, get_type_hints
 
 import numpy as np
@@ -46,6 +46,8 @@ INPUT_BINS = 32
 MAP_BINS = 24
 #: Bins of the rows along a single input, for its figure.
 DATA_BINS = 256
+#: Bins along each side of the table of predictions and targets.
+TARGET_BINS = 40
 #: Bins of predicted probabilities.
 PROBABILITY_BINS = 10
 #: The probabilities of the central intervals whose coverage is counted.
@@ -134,6 +136,11 @@ class RegressionDiagnostics(Diagnostics):
         The same in cells of the first two inputs, if there are two or three; otherwise c is 0.
     data_mean, data_low, data_high : (p, b)
         With a single input: average, smallest and largest target in each bin.
+    target_count : (q, t, t)
+        How many rows have their target in each of `TARGET_BINS` bins, one for each row of the
+        table, and their prediction from all others in each bin along it; none in older files.
+    target_range : (q, 2)
+        Where the first of these bins begins, and the last ends.
     rmse, nlpd, crps, target_sd : (p,)
         Scores of the predictions (root mean squared error, negative log predictive density, and
         continuous ranked probability score) and the standard deviation of y to compare with.
@@ -158,6 +165,10 @@ class RegressionDiagnostics(Diagnostics):
     nlpd: Annotated[_Array, ("p",)]
     crps: Annotated[_Array, ("p",)]
     target_sd: Annotated[_Array, ("p",)]
+    target_count: Annotated[_Array, ("q", "t", "t")] = field(
+        default_factory=lambda: np.zeros((0, 0, 0))
+    )
+    target_range: Annotated[_Array, ("q", 2)] = field(default_factory=lambda: np.zeros((0, 2)))
 
     def covered(self, level: float, target: int = 0) -> float:
         """Return the share of rows in the central interval of a probability out of `LEVELS`."""
@@ -199,6 +210,8 @@ def _checked(kind: type[Diagnostics], state: Mapping[str, Any]) -> dict[str, Any
     sizes: dict[str, int] = {}
     hints = get_type_hints(kind, include_extras=True)
     for each in fields(kind):
+        if each.name not in state and each.default_factory is not MISSING:
+            continue
         if each.name not in state:
             raise InputError(f"Diagnostics lack {each.name!r}: run diagnose again.")
         hint = hints[each.name]
@@ -294,6 +307,8 @@ def _diagnose_regressor(
         # Rows of the matrix are the second input, as in an image.
         area = second.cross(first)
     data = _data_bins(rows.inputs, box)
+    predicted = some.y - scale * left_out.residual
+    tables = [_against(some.y[:, j], predicted[:, j]) for j in range(len(scale))]
     inside = np.abs(z)[:, :, None] <= ndtri((1 + levels) / 2)
     return RegressionDiagnostics(
         rows=len(rows.X),
@@ -319,7 +334,18 @@ def _diagnose_regressor(
         nlpd=np.mean(z**2 / 2 + np.log(sd * scale) + np.log(2 * np.pi) / 2, axis=0),
         crps=scale * np.mean(sd * _crps(z), axis=0),
         target_sd=some.y.std(axis=0),
+        target_count=np.array([counts for counts, _ in tables]),
+        target_range=np.array([ends for _, ends in tables]),
     )
+
+
+def _against(
+    y: NDArray[np.float64], predicted: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], tuple[float, float]]:
+    """Return how many rows have target and prediction in each pair of bins, and the bins' ends."""
+    ends = float(min(y.min(), predicted.min())), float(max(y.max(), predicted.max()))
+    observed, expected = (Bins.between(own, *ends, TARGET_BINS) for own in (y, predicted))
+    return observed.cross(expected).count.reshape(TARGET_BINS, TARGET_BINS), ends
 
 
 def _diagnose_classifier(

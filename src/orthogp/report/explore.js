@@ -19,6 +19,8 @@
   const NOTHING = 5e-4;
   // The share of the prior variance left out from which on bands are visibly too wide.
   const MUCH = 0.02;
+  // The variance that features leave out, in noise variances, from which on bands are much too wide.
+  const LOUD = 0.1;
   // Points along a curve.
   const POINTS = 801;
   // Cells along each side of a map.
@@ -172,7 +174,8 @@
     if (!posterior.covered) {
       remarks.push("The lengthscale is too long for the period of the page's sums: the prior is not quite the kernel's.");
     }
-    if (posterior.left > MUCH) {
+    const { variance, noise } = posterior.settings;
+    if (posterior.left > MUCH || posterior.left * variance > LOUD * noise) {
       remarks.push("The function is too rough for the page's features: its bands are too wide, and the evidence is too low.");
     }
     say(remarks.join(" "));
@@ -196,6 +199,35 @@
       value,
       large ? significant(value, 6) : signed(value.toFixed(Math.min(digits, 10)).replace(/^-(0(\.0*)?)$/, "$1")),
     ]);
+  }
+
+  const DAY = 864e5, MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+
+  /** Ticks along an input, about as many as asked for: dates where it is a time. */
+  function inputTicks(d, low, high, count) {
+    const time = data.times[d];
+    if (!time) return ticks(low, high, count);
+    const [first, last] = [low, high].map((own) => time.origin + own * time.unit);
+    const rough = (last - first) / count, start = new Date(first), found = [];
+    if (rough > 20 * DAY) {
+      // Whole months, or years.
+      const steps = [1, 2, 3, 6, 12, 24, 60, 120, 240, 600, 1200, 2400, 6000, 12000];
+      const step = steps.find((own) => own * 30.5 * DAY >= rough) ?? steps.at(-1);
+      const from = Math.ceil((12 * start.getUTCFullYear() + start.getUTCMonth()) / step) * step;
+      for (let month = from; ; month += step) {
+        const at = new Date(0).setUTCFullYear(Math.floor(month / 12), month % 12, 1);
+        if (at > last) break;
+        if (at >= first) found.push([at, month % 12 ? MONTHS[month % 12] : `${month / 12}`]);
+      }
+    } else {
+      const steps = [1e3, 5e3, 15e3, 6e4, 3e5, 9e5, 36e5, 108e5, 216e5, 432e5, DAY, 2 * DAY, 7 * DAY, 14 * DAY];
+      const step = steps.find((own) => own >= rough) ?? 28 * DAY;
+      for (let at = Math.ceil(first / step) * step; at <= last; at += step) {
+        const text = new Date(at).toISOString();
+        found.push([at, at % DAY ? text.slice(11, step < 6e4 ? 19 : 16) : text.slice(0, 10)]);
+      }
+    }
+    return found.map(([at, text]) => [(at - time.origin) / time.unit, text]);
   }
 
   const draw = dims > 1 ? drawMaps : drawCurve;
@@ -242,7 +274,7 @@
       node("path", { d: `M${left} ${up(value)}H${width - right}`, class: "grid" }, svg);
       node("text", { x: left - 7, y: up(value) + 4, "text-anchor": "end" }, svg, text);
     }
-    for (const [value, text] of ticks(first, last, width < 560 ? 4 : 8)) {
+    for (const [value, text] of inputTicks(0, first, last, width < 560 ? 4 : 8)) {
       node("path", { d: `M${across(value)} ${top}V${height - bottom}`, class: "grid" }, svg);
       node("text", { x: across(value), y: height - bottom + 18, "text-anchor": "middle" }, svg, text);
     }
@@ -329,13 +361,13 @@
     pen.strokeRect(left, top, w, h);
     const share = (value, d) => (value - data.lower[d]) / (data.upper[d] - data.lower[d]);
     pen.textAlign = "center";
-    for (const [value, text] of ticks(data.lower[0], data.upper[0], width < 360 ? 3 : 5)) {
+    for (const [value, text] of inputTicks(0, data.lower[0], data.upper[0], width < 360 ? 3 : 5)) {
       pen.fillText(text, left + w * share(value, 0), top + h + 16);
     }
     pen.fillText(data.inputs[0], left + w / 2, height - 6);
     pen.textAlign = "right";
     pen.textBaseline = "middle";
-    for (const [value, text] of ticks(data.lower[1], data.upper[1], 5)) {
+    for (const [value, text] of inputTicks(1, data.lower[1], data.upper[1], 5)) {
       pen.fillText(text, left - 6, top + h * (1 - share(value, 1)));
     }
     pen.textAlign = "left";

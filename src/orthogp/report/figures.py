@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from orthogp.errors import InputError
 from orthogp.inference import Domain
 from orthogp.kernels.transformed import categorical_columns
+from orthogp.learning.sketches import KeptRows
 from orthogp.report.components import (
     class_parts,
     component_drawings,
@@ -63,6 +64,8 @@ _POINTS = 1200
 _CELLS = 160
 # The most rows drawn one by one.
 _MOST_POINTS = 3000
+# The most rows whose places a map shows.
+_MOST_DOTS = 1500
 # Colours and dashes of classes, which differ without their colours too.
 _CLASS_LOOKS = ((BLUE, "-"), (VERMILLION, "--"), ("#009E73", ":"), ("#CC79A7", "-."))
 # The colours of means.
@@ -172,15 +175,20 @@ class Map(NamedTuple):
     quantity: str
     colours: str
     limits: tuple[float, float]
+    #: Where dots are drawn, (r, 2).
+    dots: NDArray[np.float64] | None = None
 
     def draw(self, axes: Axes, contour: float | None = None) -> None:
-        """Draw the map, with a line along a level if one is given."""
+        """Draw the map, with dots if it has some, and a line along a level if one is given."""
         extent = np.stack(self.box, axis=1)[:2].ravel().tolist()
         look = {"vmin": self.limits[0], "vmax": self.limits[1], "cmap": self.colours}
         draw_image(axes, self.values, extent, {"label": plain(self.quantity)}, **look)
         if contour is not None and self.values.min() < contour < self.values.max():
             line = {"levels": [contour], "colors": "white", "linewidths": 1.4}
             axes.contour(self.values, extent=extent, **line)
+        if self.dots is not None:
+            axes.plot(*self.dots.T, ".", color="white", markersize=2.2, markeredgewidth=0)
+            axes.set(xlim=extent[:2], ylim=extent[2:])
         axes.set(**self.labels)
 
 
@@ -246,9 +254,8 @@ class Figures:
         if most is not None:
             components.sort(key=lambda own: -own.share_of(target))
             components = components[:most]
-        return component_drawings(
-            components, self.names.inputs, target=target, ylabel=ylabel, on=on
-        )
+        labels = [self.names.input(column) for column in range(len(self.names.inputs))]
+        return component_drawings(components, labels, target=target, ylabel=ylabel, on=on)
 
     def curve(
         self, target: int, rows: Rows | None = None, stretch: Domain | None = None
@@ -320,7 +327,28 @@ class Figures:
                     f"Map: {(title + at).lower()} of {self.names.targets[target]}, from "
                     f"{cut[kind].min():.4g} to {cut[kind].max():.4g}."
                 )
+                if kind and len(self.columns) == 2:
+                    shown = shown._replace(dots=self.locations)
                 yield Drawing(about, shown.draw, _MAP)
+
+    @cached_property
+    def locations(self) -> NDArray[np.float64] | None:
+        """Where rows are on a map of two inputs: themselves, or the cells that hold some.
+
+        `None` if they are everywhere, or if nothing is known of them.
+        """
+        model, found = self.model, self.found
+        if isinstance(model._sketch, KeptRows):
+            inputs = model._sketch.mean.inputs(model._sketch.X)
+            if model._embedding is not None:
+                inputs = model._embedding.degrees(inputs)
+            if len(inputs) > _MOST_DOTS:
+                inputs = np.random.default_rng(0).choice(inputs, _MOST_DOTS, replace=False)
+            return np.asarray(inputs, dtype=np.float64)
+        if found is None or not found.map_count.size or np.all(found.map_count > 0):
+            return None
+        at = np.argwhere(found.map_count > 0)[:, ::-1] + 0.5
+        return found.lower[:2] + at / len(found.map_count) * (found.upper - found.lower)[:2]
 
     def _map(
         self,
@@ -402,11 +430,16 @@ class Figures:
     # ------------------------------------------------------------------ checks
 
     def residuals(self, along: Sequence[int], target: int) -> list[Drawing]:
-        """Return the standardised residuals' histogram, then along inputs, then as a map."""
+        """Return targets against predictions; residuals' histogram, along inputs, and as a map."""
         found, names, columns = self.found, self.names, self.columns
         name = names.targets[target]
+        drawn = []
+        if target < len(found.target_count):
+            about = f"Observed {name} against its prediction from all other rows."
+            label = names.target(target)
+            drawn.append(Drawing(about, partial(_draw_observed, found, target, label), _MAP))
         about = f"Histogram of {name}'s standardised residuals beside the standard normal."
-        drawn = [Drawing(about, partial(_draw_residual_counts, found, target))]
+        drawn.append(Drawing(about, partial(_draw_residual_counts, found, target)))
         about = "Mean and standard deviation of the residuals along"
         for i in along:
             draw = partial(_draw_residuals_along, found, target, i, names.input(columns[i]))
@@ -502,6 +535,15 @@ def _plain_ticks(axes: Axes) -> None:
         if written or high < 30 * low:
             axis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:g}"))
         axis.set_minor_formatter(ticker.NullFormatter())
+
+
+def _draw_observed(found: RegressionDiagnostics, target: int, label: str, axes: Axes) -> None:
+    counts, (low, high) = found.target_count[target], found.target_range[target]
+    shown = np.where(counts > 0, counts, np.nan)
+    look = {"cmap": blend("#b3d1e6", BLUE, "#08264a"), "vmin": 0.0, "vmax": float(counts.max())}
+    draw_image(axes, shown, (low, high, low, high), {"label": "rows"}, **look)
+    axes.plot([low, high], [low, high], color=VERMILLION, lw=1.2)
+    axes.set(xlabel=f"{label}, predicted from the other rows", ylabel=f"{label}, observed")
 
 
 def _draw_residual_counts(found: RegressionDiagnostics, target: int, axes: Axes) -> None:

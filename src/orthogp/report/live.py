@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from orthogp.features import Lattice
+from orthogp.files.dates import time_scales
 from orthogp.inference.parameters import learned_slots
 from orthogp.kernels import RBF, Kernel, Matern12, Matern32, Matern52
 from orthogp.learning.limits import choose_decimation, lengthscale_limits
@@ -132,7 +133,12 @@ def live_content(figures: Figures) -> Live:
             "width": np.broadcast_to(mean.width, len(model.columns_)).tolist(),
         },
         "levels": [level.to_json(model.weights == "repeats") for level in levels],
-        "inputs": [names.input(column).replace("\\$", "$") for column in figures.columns],
+        "inputs": [_axis_label(figures, column) for column in figures.columns],
+        # In milliseconds, as browsers count.
+        "times": [
+            own and {"unit": own.unit_microseconds / 1e3, "origin": own.origin_microseconds / 1e3}
+            for own in (time_scales(model)[column] for column in figures.columns)
+        ],
         "target": names.target().replace("\\$", "$"),
         "target_unit": names.unit(names.targets[0]),
         **_frame(figures),
@@ -143,6 +149,14 @@ def live_content(figures: Figures) -> Live:
         tuple((name, label) for name, (_, label) in KERNELS.items()),
         _part_names(figures, source),
     )
+
+
+def _axis_label(figures: Figures, column: int) -> str:
+    """Return what stands along the axis of an input: no unit where it has dates."""
+    names = figures.names
+    if time_scales(figures.model)[column] is not None:
+        return names.inputs[column]
+    return names.input(column).replace("\\$", "$")
 
 
 def _obstacle(model: Any) -> str:

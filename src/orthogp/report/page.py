@@ -290,6 +290,7 @@ def _regressor_content(figures: Figures) -> dict[str, Any]:
     small = len(shown) > 2
     return {
         "mean": model._sketch.mean.kind,
+        "located": len(figures.columns) == 2 and figures.locations is not None,
         "one_scale": bool(np.all(scale == scale[0])),
         "guarantee": guarantee(model),
         "left_out": posterior.residual / posterior.prior_variance if approximate else None,
