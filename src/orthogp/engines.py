@@ -26,11 +26,11 @@ from orthogp.features import Features, InducingPoints, resolve_features, takes_a
 from orthogp.fields.lattice_learning import LatticeLearner, RowSums
 from orthogp.inference.bounds import TOLERANCE
 from orthogp.inference.predictive import PredictivePosterior
-from orthogp.inference.separable import GAUSSIAN, Separable
+from orthogp.inference.separable import GAUSSIAN, Separable, VaryingNoise
 from orthogp.inference.threads import BlasThreads, one_thread, within_precision
 from orthogp.kernels import Kernel
 from orthogp.kernels.sphere import is_on_sphere
-from orthogp.kernels.terms import split_terms
+from orthogp.kernels.terms import resolve_kernel, split_terms
 from orthogp.learning.dense import Fitter
 from orthogp.learning.families import SumFamilyFitter
 from orthogp.learning.layout import Setup
@@ -45,6 +45,7 @@ from orthogp.learning.starts import (
 from orthogp.likelihoods.fitting import MAX_FEATURES as SEPARABLE_FEATURES
 from orthogp.likelihoods.fitting import Data, Prior, SeparableFitter
 from orthogp.likelihoods.row_fitting import Counts, SiteFitter
+from orthogp.likelihoods.varying_noise import NOISE_KERNEL, VaryingNoiseFitter
 from orthogp.neighbours.fitting import NeighbourFitter
 from orthogp.neighbours.posterior import NeighbourPosterior
 from orthogp.rows import Domain, Rows, Units
@@ -424,6 +425,8 @@ def fit_separable(
         sketch = begin_sketch(estimator, task.rows, model)
         rows = task.rows.on(model.columns)
     attempt = Attempt(task, model, sketch, began)
+    if isinstance(sketch.family, VaryingNoise):
+        return _fit_varying_noise(attempt, rows, previous)
     family, statistics = sketch.family, sketch.plain
     assert isinstance(family, Separable)
     if rows is not None:
@@ -446,6 +449,22 @@ def fit_separable(
     known = previous is not None and previous.rows > statistics.count / 2
     with within_precision():
         fit = fitter.fit(model.inner, previous.kernel if previous is not None and known else None)
+    return attempt.outcome(fit, "dense")
+
+
+def _fit_varying_noise(attempt: Attempt, rows: Rows | None, previous: Start | None) -> Outcome:
+    """Return the model of two processes: the targets' mean, and the logarithm of their noise."""
+    sketch, settings = attempt.sketch, attempt.settings
+    settings = replace(settings, max_features=min(settings.max_features, SEPARABLE_FEATURES))
+    if rows is not None:
+        rows = rows._replace(y=rows.y - sketch.shift[0])
+    scale = float(attempt.units.scale[0])
+    fitter = VaryingNoiseFitter(sketch, scale, rows, settings, attempt.threads)
+    starts = attempt.starts(
+        lambda kernel, noise: starts_for_name(kernel, fitter.plain, sketch.width), previous
+    )
+    with within_precision():
+        fit = fitter.fit(attempt.model.inner, resolve_kernel(NOISE_KERNEL), starts)
     return attempt.outcome(fit, "dense")
 
 

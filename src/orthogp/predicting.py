@@ -20,7 +20,7 @@ from orthogp.estimator import GPEstimator
 from orthogp.hyperparameters import DRAWS, Hyperparameters, hyperparameters_of, predictive
 from orthogp.inference import Functions, Gaussian
 from orthogp.inference.predictive import PredictivePosterior
-from orthogp.inference.separable import Likelihood
+from orthogp.inference.separable import NOISE_NODES, Likelihood
 from orthogp.kernels import Kernel
 from orthogp.kernels.sphere import Embedding
 from orthogp.learning.sketches import Sketch
@@ -152,6 +152,15 @@ class GPPredictor(RegressorMixin, GPEstimator):
             return self.predict(X, return_std, covariates=covariates)
         mean, variance = latent(self, X, covariates)
         return (mean, np.sqrt(variance)) if return_std else mean
+
+    def predict_noise(self, X: ArrayLike, return_std: bool = False) -> Any:
+        """Return the noise's standard deviation at the rows of X, (n,) or (n, p).
+
+        If it varies (`likelihood="heteroscedastic"`), the median of its posterior, and with
+        `return_std` the standard deviation of its logarithm.
+        """
+        check_is_fitted(self, "posterior_")
+        return noise_sd(self, X, return_std)
 
     def predict_quantiles(
         self,
@@ -388,6 +397,29 @@ def latent(
     return mean[:, 0] * scale + model.target_offset_[0], variance * scale**2
 
 
+def log_noise(model: GPPredictor, X: ArrayLike) -> tuple[Floats, Floats]:
+    """Return mean and variance of the logarithm of the noise variance, (n,) each."""
+    level = np.log(model.noise_variance_)
+    mean, variance = model.noise_posterior_.predict(model._inputs(X))
+    return mean[:, 0] + level, variance
+
+
+def noise_sd(model: GPPredictor, X: ArrayLike, return_std: bool) -> Any:
+    """Return the noise's standard deviation at rows, (n,), and the sd of its logarithm if asked."""
+    if model.likelihood_ is not None and model.noise_posterior_ is None:
+        raise InputError(
+            f"The {model.likelihood} likelihood has no noise beside its targets' distribution: "
+            "use predict(return_std=True)."
+        )
+    if model.noise_posterior_ is None:
+        sd = np.sqrt(model._predictive.noise_variance) * model.target_scale_
+        sd = model._shaped(np.broadcast_to(sd, (len(model._inputs(X)), len(sd))))
+        return (sd, np.zeros_like(sd)) if return_std else sd
+    mean, variance = log_noise(model, X)
+    sd = np.exp(mean / 2)
+    return (sd, np.sqrt(variance) / 2) if return_std else sd
+
+
 def target_moments(
     model: GPPredictor,
     f: tuple[Floats, Floats],
@@ -406,7 +438,7 @@ def target_moments(
             "predict_latent, or draws (sample_y)."
         )
     assert family is not None
-    mean, variance = family.moments(*f, _sizes(model, len(f[0]), sizes))
+    mean, variance = family.moments(*f, _sizes(model, X, sizes))
     return (mean, np.sqrt(variance)) if return_std else mean
 
 
@@ -426,12 +458,15 @@ def target_quantiles(
         mean, std = model.predict(X, return_std=True, **noise)
         return mean[..., None] + std[..., None] * ndtri(probabilities)
     f = latent(model, X, covariates)
-    own = _sizes(model, len(f[0]), sizes)
+    own = _sizes(model, X, sizes)
     return np.stack([family.quantile(p, *f, own) for p in probabilities], axis=-1)
 
 
-def _sizes(model: GPPredictor, count: int, sizes: Mapping[str, Any]) -> Floats:
-    """Return exposures or trials of new observations, (n,)."""
-    targets = np.zeros(count)
+def _sizes(model: GPPredictor, X: ArrayLike, sizes: Mapping[str, Any]) -> Floats:
+    """Return exposures or trials of new observations, (n,), or noise variances at nodes, (n, q)."""
+    targets = np.zeros(len(model._inputs(X)))
     sized = with_sizes(model.likelihood, targets, **sizes)
+    if model.noise_posterior_ is not None:
+        mean, variance = log_noise(model, X)
+        return np.exp(mean[:, None] + np.sqrt(variance)[:, None] * NOISE_NODES)
     return np.ones(len(targets)) if np.ndim(sized) == 1 else np.asarray(sized)[:, 1]

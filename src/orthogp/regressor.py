@@ -117,7 +117,7 @@ class GPRegressor(GPPredictor):
         Threads, at most one for each core at hand; all unless given, and −1 is all too.
     random_state : int, optional
         The default seed of `sample_y`; fitting is deterministic.
-    likelihood : {"gaussian", "poisson", "binomial", "negative-binomial", "gamma"}
+    likelihood : {"gaussian", "heteroscedastic", "poisson", "binomial", "negative-binomial", "gamma"}
         How targets come about, given f; see docs/likelihoods.md. All but the first take one kernel
         on up to three columns, and the posterior of f is the closest Gaussian.
 
@@ -159,6 +159,8 @@ class GPRegressor(GPPredictor):
         r of the negative binomial, and the shape of the gamma likelihood.
     passes_ : int
         How often all rows were read.
+    noise_posterior_ : Posterior or None
+        Of log(σ²(x)/`noise_variance_`), if the noise varies; see `predict_noise`.
     """
 
     def __init__(
@@ -354,7 +356,7 @@ class GPRegressor(GPPredictor):
         seen = model.see(rows)
         sketch = self._sketch.updated(seen, sign, available_threads(self.n_jobs))
         if sign < 0 and not kept:
-            summed = seen if family is None else family.summands(seen)[0]
+            summed = seen if family is None else family.summands(seen, self._sketch.shift)[0]
             check_forgotten(self, self._sketch, sketch, summed)
         self._adopt(fit_sketch(self, sketch, model, self._last, began), self._last, began)
         return self
@@ -384,6 +386,10 @@ class GPRegressor(GPPredictor):
         self.statistics_, self.target_shift_ = sketch.statistics, sketch.shift
         self.target_offset_, self.target_scale_ = units.offset, units.scale
         self.posterior_, self.domain_ = outcome.posterior, covered
+        self.noise_posterior_ = None
+        if fit.noise is not None:
+            covered = sketch.covered(fit.noise.period)
+            self.noise_posterior_ = fit.noise.posterior(covered, available_threads(self.n_jobs))
         self.engine_, self.trials_ = outcome.engine, outcome.trials
         self.features_ = fit.features
         self.period_, self.num_features_ = fit.period, fit.num_features

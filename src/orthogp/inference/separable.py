@@ -11,6 +11,7 @@ With weights w (exposures, trials, repetitions) the rows enter a posterior of f 
 | binomial, logit             | f                 | −log(1 + e^f)      | successes/trials, trials  |
 | negative binomial r, log    | f − log(r + e^f)  | −r log(r + e^f)    | count, 1                  |
 | gamma of shape r, log       | −r e^{−f}         | −r f               | y/exposure, 1             |
+| Gaussian, noise e^g         | f                 | −f²/2              | y, e^{−g}                 |
 
 c(y) needs totals that f does not touch: `constants`. All functions are elementwise in NumPy; the
 likelihoods of `inference/likelihoods.py` are for training by mini-batches, with JAX's derivatives.
@@ -25,7 +26,7 @@ from typing import ClassVar, NamedTuple, Self
 import numpy as np
 from numpy.polynomial import chebyshev
 from numpy.typing import NDArray
-from scipy.special import bdtr, betainc, gammainc, gammaln, pdtr
+from scipy.special import bdtr, betainc, gammainc, gammaln, ndtr, ndtri, pdtr
 from scipy.special import expit as logistic
 
 from orthogp.errors import InputError
@@ -44,6 +45,9 @@ _NODES = 64
 _HERMITE = 32
 # Halvings of the interval that holds a quantile.
 _HALVINGS = 60
+#: Nodes and weights of the Gauss-Hermite rule that averages over the logarithm of the noise variance.
+NOISE_NODES, NOISE_WEIGHTS = np.polynomial.hermite_e.hermegauss(16)
+NOISE_WEIGHTS = NOISE_WEIGHTS / NOISE_WEIGHTS.sum()
 
 
 class Expectation(NamedTuple):
@@ -143,13 +147,15 @@ class Likelihood(ABC):
 
     # ------------------------------------------------------------------ rows
 
-    def summands(self, rows: Rows) -> tuple[Rows, Floats]:
+    def summands(self, rows: Rows, shift: Floats | None = None) -> tuple[Rows, Floats]:
         """Return the rows with y and weights as they are summed, and the totals of c(y).
 
         Parameters
         ----------
         rows : Rows
             With targets y, or y and sizes: exposures or trials.
+        shift : (p,), optional
+            Of the sums that these rows join; for likelihoods whose sums depend on it.
         """
         y, sizes = self.checked(rows)
         weights = np.ones(len(y)) if rows.weights is None else rows.weights
@@ -503,7 +509,89 @@ class Gamma(Separable):
         return gammainc(r, r * np.maximum(y, 0) * np.exp(-f) / sizes)
 
 
-_KINDS: tuple[type[Likelihood], ...] = (Poisson, Binomial, NegativeBinomial, Gamma)
+@dataclass(frozen=True)
+class SquaredErrors(Gamma):
+    """Squared errors e² of Gaussian noise of variance e^g: gamma amounts of shape ½.
+
+    log p = −½ g − ½ e² e^{−g}, less what y itself says, which the mean process accounts for.
+    """
+
+    known_as = "squared errors"
+    size_is = None
+    dispersed = False
+
+    dispersion: float = 0.5
+
+    def normaliser(self, constants: Floats, count: float) -> float:
+        """Return zero."""
+        return 0.0
+
+
+@dataclass(frozen=True)
+class VaryingNoise(Separable):
+    """Numbers y = f + ε with ε ~ N(0, e^g), g a process of its own.
+
+    As the likelihood of f, g being known in distribution: the weights are then E e^{−g}, and
+    `constants` has what is left of the log density. As sizes of new observations it takes the
+    variances e^g at the nodes of a Gauss-Hermite rule over g, (n, 16).
+    """
+
+    known_as = "heteroscedastic"
+    whole = False
+    wanted = "numbers"
+    range_of_means = (-np.inf, np.inf)
+
+    def summands(self, rows: Rows, shift: Floats | None = None) -> tuple[Rows, Floats]:
+        """Return the rows with y and (y − shift)², and no totals; the shift is the mean of y."""
+        y, _ = self.checked(rows)
+        centre = np.average(y, weights=rows.weights) if shift is None else shift[0]
+        return rows._replace(y=np.column_stack([y, (y - centre) ** 2])), np.zeros(0)
+
+    def _check(self, y: Floats, sizes: Floats) -> None:
+        pass
+
+    def constants(self, y: Floats, sizes: Floats, weights: Floats) -> Floats:
+        """Return nothing: what y alone says of the density follows from the sums."""
+        return np.zeros(0)
+
+    def normaliser(self, constants: Floats, count: float) -> float:
+        """Return the total as it is."""
+        return float(constants[0])
+
+    def parts(self, mean: Floats, variance: Floats) -> Parts:
+        """Return those of f and −f²/2."""
+        half = Expectation(-(mean**2 + variance) / 2, -mean, np.full_like(mean, -1.0))
+        return Parts(_identity(mean), half)
+
+    def link(self, mean: float) -> float:
+        """Return the mean."""
+        return mean
+
+    def inverse_link(self, f: Floats) -> Floats:
+        """Return f."""
+        return f
+
+    def moments(self, mean: Floats, variance: Floats, sizes: Floats) -> tuple[Floats, Floats]:
+        """Return μ and s² + E e^g."""
+        return mean, variance + sizes @ NOISE_WEIGHTS
+
+    def cdf(self, y: Floats, f: Floats, sizes: Floats) -> Floats:
+        """Return E Φ((y − f)/e^{g/2})."""
+        return ndtr((y - f)[..., None] / np.sqrt(sizes)) @ NOISE_WEIGHTS
+
+    def quantile(self, probability: float, mean: Floats, variance: Floats, sizes: Floats) -> Floats:
+        """Return the quantile of N(μ, s² + e^g), averaged over g, by bisection."""
+        sd = np.sqrt(variance[:, None] + sizes)
+        ends = mean[:, None] + sd * ndtri(probability)
+        lower, upper = ends.min(axis=1), ends.max(axis=1)
+        for _ in range(_HALVINGS):
+            middle = (lower + upper) / 2
+            below = ndtr((middle - mean)[:, None] / sd) @ NOISE_WEIGHTS < probability
+            lower, upper = np.where(below, middle, lower), np.where(below, upper, middle)
+        return upper
+
+
+_KINDS: tuple[type[Likelihood], ...] = (Poisson, Binomial, NegativeBinomial, Gamma, VaryingNoise)
 #: The likelihoods that `GPRegressor` knows by name.
 LIKELIHOODS = (GAUSSIAN, *(kind.known_as for kind in _KINDS))
 

@@ -110,6 +110,9 @@ class Fit:
         The likelihood with its dispersion, if the noise is not Gaussian.
     passes : int
         How often all rows were read.
+    noise : Fit, optional
+        Of the process of the noise variance's logarithm, if the noise varies; `noise_variance` is
+        then the variance around which that process varies.
     """
 
     kernel: Kernel
@@ -130,6 +133,7 @@ class Fit:
     standard_errors: NDArray[np.float64] | None = None
     likelihood: Likelihood | None = None
     passes: int = 1
+    noise: Fit | None = None
 
 
 # Seconds before anything is shown.

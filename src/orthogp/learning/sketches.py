@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from orthogp.errors import InputError, LatticeMismatchError
 from orthogp.features import MeanPrior
-from orthogp.inference.separable import GAUSSIAN, Likelihood, resolve_likelihood
+from orthogp.inference.separable import GAUSSIAN, Likelihood, VaryingNoise, resolve_likelihood
 from orthogp.kernels.terms import Term
 from orthogp.learning.layout import Factors, Layout, Setup
 from orthogp.learning.problem import FitSettings
@@ -163,7 +163,7 @@ class Sketch:
     def _summands(self, rows: Rows) -> tuple[Rows, NDArray[np.float64]]:
         """Return rows as the likelihood sums them, and its totals."""
         family = self.family
-        return (rows, np.zeros(0)) if family is None else family.summands(rows)
+        return (rows, np.zeros(0)) if family is None else family.summands(rows, self.shift)
 
     def summed(self, lattice: FrequencyLattice, rows: Rows, num_threads: int) -> Self:
         """Return the sketch of the same rows on another lattice, for the iterative solver."""
@@ -222,6 +222,12 @@ class Sketch:
             Whether all targets have one scale.
         """
         statistics, family = self.statistics, self.family
+        if isinstance(family, VaryingNoise):
+            centre = float(statistics.target_totals[0]) / statistics.count
+            square = float(statistics.yy[0]) / statistics.count
+            constant = square - centre**2 <= (ROUNDING * self.shift[0]) ** 2 + ROUNDING * square
+            scale = 1.0 if constant else np.sqrt(square - centre**2)
+            return Units(self.shift[:1], np.array([scale]), bool(constant))
         if family is not None:
             average = float(self.shift[0] + statistics.target_totals[0] / statistics.count)
             offset = family.typical(average, statistics.count)

@@ -39,7 +39,7 @@ from orthogp.likelihoods.variational import (
     too_fine,
 )
 from orthogp.rows import Rows
-from orthogp.statistics import FourierStatistics
+from orthogp.statistics import ComponentLattice, FourierStatistics, FrequencyLattice
 
 #: The trace term, in nats, that the final features may leave.
 ALLOWED_TRACE = 0.05
@@ -162,7 +162,7 @@ class SeparableFitter:
             )
         self._data = data
         self._likelihood = likelihood
-        self._layout = layout
+        self._layout = layout if likelihood.linear else _halved(layout)
         self._mean = mean
         self._settings = settings
         self._beliefs = replace(settings.beliefs, noise=Noise())
@@ -174,14 +174,18 @@ class SeparableFitter:
 
     def fit(self, choice: KernelChoice, previous: Kernel | None = None) -> Fit:
         """Return the fit of a kernel, from what was learned of most rows if there is such."""
+        return self.finish(self.stage(choice, previous))
+
+    def stage(self, choice: KernelChoice, previous: Kernel | None = None) -> Stage:
+        """Return where learning ends."""
         if not self._settings.learn:
-            stage = self._held(choice.kernel, self._likelihood, self._final_size, 1.0)
-            return self._finish(stage)
+            kernel = choice.kernel if previous is None else previous
+            return self._held(kernel, self._likelihood, self._final_size, 1.0)
         if previous is not None:
             stage = self._held(previous, self._likelihood, self._final_size, HEADROOM_LAST)
         else:
             stage = self._first_stage(self._starts(choice))
-        return self._finish(self._settled(stage))
+        return self._settled(stage)
 
     def _starts(self, choice: KernelChoice) -> list[list[Kernel]]:
         """Return kernels to start from, by shape, one to be tried if that before is unresolved."""
@@ -351,13 +355,17 @@ class SeparableFitter:
         reach = np.minimum(reach, self._known(features))
         if rows is not None and too_fine(reach, rows):
             return rows
-        steps = np.rint(features.lattice.spacing / whole.lattice.spacing).astype(np.int64)
-        return TorusMeasure(whole.decimate(steps), reach)
+        return TorusMeasure(whole.decimate(self._steps(features)), reach)
 
     def _known(self, features: Lattice) -> NDArray[np.int64]:
         """Return the largest index of the sums that functions of f are multiplied by."""
-        extent = features.lattice.extent
+        whole = self._data.statistics.lattice
+        extent = whole.extent // self._steps(features)
         return 2 * extent if self._likelihood.linear else extent
+
+    def _steps(self, features: Lattice) -> NDArray[np.int64]:
+        spacing = self._data.statistics.lattice.spacing
+        return np.rint(features.lattice.spacing / spacing).astype(np.int64)
 
     def _limits(self, bound: VariationalBound) -> Limits:
         features, kernel = bound.model.features, bound.kernel
@@ -383,7 +391,8 @@ class SeparableFitter:
 
     # ------------------------------------------------------------------ the end
 
-    def _finish(self, stage: Stage) -> Fit:
+    def finish(self, stage: Stage) -> Fit:
+        """Return the fit of a stage."""
         bound, kernel, likelihood = stage.bound, stage.kernel, stage.likelihood
         q = bound.ascend(kernel, likelihood, polish=True)
         cut = bound.cut_errors(q, kernel, likelihood)
@@ -449,6 +458,18 @@ class SeparableFitter:
             named = " and ".join(stage.at_limit)
             sentences.append(f"The {named} ended at a limit: see `domain` and `mean`.")
         return " ".join(sentences)
+
+
+def _halved(layout: Layout) -> Layout:
+    """Return the layout whose features have products within the extent of the sums.
+
+    Where y multiplies functions of f, its sums limit the products, and not those of one alone.
+    """
+    (component,) = layout.components
+    whole = component.lattice
+    lattice = FrequencyLattice(whole.spacing, np.maximum(whole.extent // 2, 1), whole.centre)
+    halved = ComponentLattice(component.columns, lattice, lattice.half_indices())
+    return replace(layout, components=(halved,))
 
 
 def replace_lattice(layout: Layout, features: Lattice) -> Sequence[Any]:

@@ -101,8 +101,8 @@ class TorusMeasure:
         self.reach = np.minimum(reach, 2 * statistics.lattice.extent)
         self.shape = _grid_shape(self.reach)
         self.total = statistics.count
-        self.weights = self._density(statistics.point_sums)
-        self.targets = self._density(statistics.target_sums[0])
+        self.weights = self.density(statistics.point_sums)
+        self.targets = self.density(statistics.target_sums[0])
 
     def finer(self) -> TorusMeasure:
         """Return the grid of twice as many points along each column, without weights."""
@@ -111,7 +111,7 @@ class TorusMeasure:
         finer.shape = _grid_shape(finer.reach)
         return finer
 
-    def _density(self, sums: Series) -> Floats:
+    def density(self, sums: Series) -> Floats:
         """Return the weights at the grid's points that have the given sums."""
         reach = np.minimum(self.reach, [size // 2 for size in sums.shape])
         return self._at_points(np.conj(self._placed(_inner(sums, reach))))

@@ -217,6 +217,9 @@ def _noise(model: GPRegressor) -> _Line:
         sd = float(np.sqrt(model.noise_variance_))
         return "noise", f"variance {model.noise_variance_:.4g} (sd {sd:.4g})"
     dispersion = "" if model.dispersion_ is None else f", dispersion {model.dispersion_:.4g}"
+    if model.noise_posterior_ is not None:
+        sd = float(np.sqrt(model.noise_variance_))
+        dispersion = f", noise sd around {sd:.4g}, its log variance {model.noise_posterior_.kernel}"
     passes = "one pass over the rows"
     if isinstance(model._sketch, KeptRows):
         passes = "the rows are kept"

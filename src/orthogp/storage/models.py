@@ -25,6 +25,7 @@ from orthogp.features.series import SeriesFeatures
 from orthogp.files.columns import UNITS, TimeScale
 from orthogp.inference import Certificate, Domain
 from orthogp.inference.predictive import FamilyPosterior
+from orthogp.inference.separable import VaryingNoise
 from orthogp.kernels import Kernel, resolve_kernel
 from orthogp.kernels.sphere import Embedding
 from orthogp.learning.problem import Start
@@ -303,12 +304,17 @@ class KeptRegressor(KeptFit):
     noise_in_kernel: bool = False
     dispersion: float | None = None
     passes: int = 1
+    noise_posterior: KeptPosterior | None = None
 
     @staticmethod
     def _given(model: Any) -> dict[str, Any]:
         # The sums give the posterior of Gaussian noise by one solution, others by many steps.
         sketch = model._sketch if model.likelihood_ is None else None
-        return {"posterior": kept_of(model.posterior_, sketch)}
+        noise = model.noise_posterior_
+        return {
+            "posterior": kept_of(model.posterior_, sketch),
+            "noise_posterior": None if noise is None else kept_of(noise, None),
+        }
 
     def _derive(self, model: Any) -> None:
         num_dims = _check_columns(self.columns, self.domain, model)
@@ -320,7 +326,8 @@ class KeptRegressor(KeptFit):
             # Engines see points of the sphere in space; a kernel that is there already is refused.
             embedding.kernel(self.kernel)
             num_dims = embedding.size
-        sketch, p = self.sketch, self.sketch.statistics.num_targets
+        sketch, family = self.sketch, self.sketch.family
+        p = sketch.statistics.num_targets if family is None else 1
         demand(len(sketch.extent.lower) == num_dims, f"must be of {num_dims} columns", "sketch")
         named = len(self.covariate_names) == sketch.mean.num_covariates
         demand(named, "must be one for each covariate of the sketch", "covariate_names")
@@ -348,7 +355,11 @@ class KeptRegressor(KeptFit):
         same = model.likelihood == sketch.likelihood
         demand(same, f"must be of the likelihood {model.likelihood!r}", "sketch")
         demand(self.passes >= 1, "must be at least 1", "passes")
-        family = sketch.family
+        there = self.noise_posterior is not None
+        wanted = f"must {'not ' if there else ''}be there, by the likelihood"
+        demand(isinstance(family, VaryingNoise) == there, wanted, "noise_posterior")
+        if self.noise_posterior is not None:
+            model.noise_posterior_ = restored(self.noise_posterior, setting, "noise_posterior")
         if self.dispersion is not None:
             positive = family is not None and family.dispersed and self.dispersion > 0
             demand(positive, "must be positive, for a likelihood that has one", "dispersion")
