@@ -29,7 +29,7 @@ from orthogp.engines import (
 )
 from orthogp.errors import PrecisionError
 from orthogp.features import Features
-from orthogp.inference.separable import GAUSSIAN
+from orthogp.inference.separable import GAUSSIAN, VaryingNoise
 from orthogp.kernels.terms import ADDITIVE_PREFIX, is_additive, split_terms
 from orthogp.learning.problem import Start
 from orthogp.likelihoods.fitting import ALLOWED_TRACE
@@ -113,6 +113,8 @@ def _choose_counts(task: Task) -> Outcome:
     The lattice learns from sums, and its bound is the same as that of the rows.
     """
     estimator, joint = task.estimator, task.model(joint=True)
+    if estimator.likelihood == VaryingNoise.known_as:
+        return fit_separable(task, task.model())
     plain = estimator.features in ("auto", "lattice") and estimator.num_features == "auto"
     if estimator.features == "exact" or (plain and estimator.solver == "exact"):
         return fit_counts(task, joint)

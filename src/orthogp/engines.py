@@ -455,6 +455,10 @@ def fit_separable(
 def _fit_varying_noise(attempt: Attempt, rows: Rows | None, previous: Start | None) -> Outcome:
     """Return the model of two processes: the targets' mean, and the logarithm of their noise."""
     sketch, settings = attempt.sketch, attempt.settings
+    if attempt.task.estimator.solver not in ("auto", "dense"):
+        raise InputError(
+            f'The {VaryingNoise.known_as} likelihood is fitted on a lattice: use solver="auto".'
+        )
     settings = replace(settings, max_features=min(settings.max_features, SEPARABLE_FEATURES))
     if rows is not None:
         rows = rows._replace(y=rows.y - sketch.shift[0])

@@ -22,6 +22,7 @@ from orthogp.inference.separable import (
     GAUSSIAN,
     LIKELIHOODS,
     Likelihood,
+    VaryingNoise,
     resolve_likelihood,
 )
 from orthogp.kernels import Kernel, Noise
@@ -70,7 +71,12 @@ def check_settings(estimator: Any) -> None:
     likelihood = getattr(estimator, "likelihood", GAUSSIAN)
     if not isinstance(likelihood, str):
         raise InputError(f"likelihood must be one of {', '.join(LIKELIHOODS)}, got {likelihood!r}.")
-    resolve_likelihood(likelihood)
+    varies = isinstance(resolve_likelihood(likelihood), VaryingNoise)
+    if varies and estimator.noise_variance is not None:
+        raise InputError(
+            f"The {likelihood} likelihood learns the noise variance everywhere: leave out "
+            'noise_variance, or use likelihood="gaussian".'
+        )
     resolve_features(estimator.features, "auto", 1)
     number = estimator.num_features
     if number != "auto" and not (isinstance(number, Integral) and int(number) >= 1):

@@ -29,7 +29,6 @@ from orthogp.inference.threads import BlasThreads
 from orthogp.kernels import Kernel
 from orthogp.kernels.terms import KernelChoice
 from orthogp.learning.dense import SETTLED, Fitter
-from orthogp.learning.layout import Layout
 from orthogp.learning.problem import Fit, FitSettings, Start
 from orthogp.learning.sketches import OFFSET_SD, Sketch
 from orthogp.likelihoods.fitting import Data, Prior, SeparableFitter, Stage, UnresolvedError
@@ -43,6 +42,13 @@ Floats = NDArray[np.float64]
 #: The kernel of the logarithm of the noise variance.
 NOISE_KERNEL = "matern52"
 
+# The smallest noise variance that the sums' own error lets them resolve, relative to the variance
+# of y, for each row. It is added to squared errors.
+_LEAST_NOISE = 5e-11
+# The factor by which that variance is raised where it is still too small.
+_RAISE = 10.0
+# The noise variance, relative to the variance of y, above which the sums' error plays no part.
+_PLAIN_NOISE = 1e-4
 # The most turns of both processes.
 _MOST_TURNS = 30
 # The share of the sums' largest index that the features of f may take twice over: functions of g
@@ -95,6 +101,7 @@ class VaryingNoiseFitter:
         units = [0.0, -sketch.shift[1]], [scale, scale**2]
         self.statistics: FourierStatistics = sketch.statistics.standardised(*units)
         whole = self.statistics
+        self._least_noise = _LEAST_NOISE * whole.count
         self._measure: Measure = TorusMeasure(whole, whole.lattice.extent)
         self._squares = self._measure.density(whole.target_sums[1])
 
@@ -118,33 +125,42 @@ class VaryingNoiseFitter:
         sketch = self._sketch
         constant = Fitter(self.plain, sketch.width, sketch.mean, self._settings, self._threads)
         begun = constant.fit(starts)
-        noise = begun.noise_variance
+        while True:
+            try:
+                return self._fit(kernel, noise_kernel, begun)
+            except UnresolvedError:
+                if max(begun.noise_variance, self._least_noise) > _PLAIN_NOISE:
+                    raise
+                # Hardly any noise: the error of the sums takes its place.
+                self._least_noise *= _RAISE
+
+    def _fit(self, kernel: KernelChoice, noise_kernel: KernelChoice, begun: Fit) -> Fit:
+        """Return the fit from where a constant noise variance has led."""
+        choices = kernel, noise_kernel
         try:
-            turn = self._begin(kernel, noise_kernel, begun.kernel, float(np.log(noise)))
-            turn = self._settled(turn, kernel, noise_kernel)
+            turn = self._settled(self._begin(*choices, begun), *choices)
             cut = self._cut(turn)
             if max(cut) <= ALLOWED_CUT or self._rows is None:
                 return self._finished(turn, cut)
         except UnresolvedError:
-            if self._rows is None:
+            if self._rows is None or begun.noise_variance < _PLAIN_NOISE:
                 raise
         # The sums do not reach far enough: the rows take their place.
         lattice, threads = self.statistics.lattice, self._threads.num_threads
         self._measure = RowMeasure(lattice, self._rows, threads)
         self._squares = self._measure.targets * self._rows.y[:, 0]
-        turn = self._begin(kernel, noise_kernel, begun.kernel, float(np.log(noise)))
-        return self._finished(self._settled(turn, kernel, noise_kernel), CutErrors(0.0, 0.0))
+        turn = self._settled(self._begin(*choices, begun), *choices)
+        return self._finished(turn, CutErrors(0.0, 0.0))
 
     # ------------------------------------------------------------------ turns
 
-    def _begin(
-        self, kernel: KernelChoice, noise_kernel: KernelChoice, learned: Kernel, log_noise: float
-    ) -> Turn:
+    def _begin(self, kernel: KernelChoice, noise_kernel: KernelChoice, begun: Fit) -> Turn:
         """Return both processes after the first turn, from a constant noise variance."""
+        log_noise = float(np.log(max(begun.noise_variance, self._least_noise)))
         zero = np.zeros_like(self._measure.weights)
-        first = self._fitter_of_f(log_noise + zero, zero).stage(kernel, learned)
+        first = self._fitter_of_f(log_noise + zero, zero).stage(kernel, begun.kernel)
         fitter = self._fitter_of_g(first, log_noise)
-        return self._turn(Process(fitter, fitter.stage(noise_kernel)), kernel, learned)
+        return self._turn(Process(fitter, fitter.stage(noise_kernel)), kernel, begun.kernel)
 
     def _settled(self, turn: Turn, kernel: KernelChoice, noise_kernel: KernelChoice) -> Turn:
         """Return both processes when a turn gains nothing any more."""
@@ -188,7 +204,7 @@ class VaryingNoiseFitter:
         measure = self._measure
         mean, variance = self._marginals(stage)
         squares = self._squares - 2 * mean * measure.targets
-        squares += (mean**2 + variance) * measure.weights
+        squares += (mean**2 + variance + self._least_noise) * measure.weights
         extent = np.maximum(self.statistics.lattice.extent // 2, 1)
         sums = replace(self.plain.within(extent), yy=np.array([3 * np.sum(squares)]))
         sums = replace(sums, target_sums=measure.sums(extent, squares, squares).target_sums)
