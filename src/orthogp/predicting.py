@@ -55,6 +55,8 @@ class GPPredictor(RegressorMixin, GPEstimator):
     target_scale_: Floats
     likelihood_: Likelihood | None
     posterior_: Any
+    noise_posterior_: Any
+    noise_variance_: float
     engine_: str
     _sketch: Sketch
     _one_target: bool

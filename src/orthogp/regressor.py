@@ -117,7 +117,8 @@ class GPRegressor(GPPredictor):
         Threads, at most one for each core at hand; all unless given, and −1 is all too.
     random_state : int, optional
         The default seed of `sample_y`; fitting is deterministic.
-    likelihood : {"gaussian", "heteroscedastic", "poisson", "binomial", "negative-binomial", "gamma"}
+    likelihood : {"gaussian", "heteroscedastic", "poisson", "binomial", "negative-binomial",
+        "gamma"}
         How targets come about, given f; see docs/likelihoods.md. All but the first take one kernel
         on up to three columns, and the posterior of f is the closest Gaussian.
 

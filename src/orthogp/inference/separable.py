@@ -45,7 +45,7 @@ _NODES = 64
 _HERMITE = 32
 # Halvings of the interval that holds a quantile.
 _HALVINGS = 60
-#: Nodes and weights of the Gauss-Hermite rule that averages over the logarithm of the noise variance.
+#: Nodes and weights of the Gauss-Hermite rule that averages over the log noise variance.
 NOISE_NODES, NOISE_WEIGHTS = np.polynomial.hermite_e.hermegauss(16)
 NOISE_WEIGHTS = NOISE_WEIGHTS / NOISE_WEIGHTS.sum()
 

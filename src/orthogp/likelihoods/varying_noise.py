@@ -17,7 +17,7 @@ each turn raises L, hyperparameters included.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -99,7 +99,8 @@ class VaryingNoiseFitter:
         self._rows = None if rows is None else rows._replace(y=rows.y / scale)
         # The second target is the square of the first, not of the first less some offset.
         units = [0.0, -sketch.shift[1]], [scale, scale**2]
-        self.statistics: FourierStatistics = sketch.statistics.standardised(*units)
+        whole: Any = sketch.statistics
+        self.statistics: FourierStatistics = whole.standardised(*units)
         whole = self.statistics
         self._least_noise = _LEAST_NOISE * whole.count
         self._measure: Measure = TorusMeasure(whole, whole.lattice.extent)
