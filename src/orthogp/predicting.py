@@ -119,7 +119,7 @@ class GPPredictor(RegressorMixin, GPEstimator):
         sizes = {"exposure": exposure, "trials": trials}
         if self.likelihood_ is not None:
             f = latent(self, X, covariates)
-            return target_moments(self, f, sizes, return_std, return_cov or return_bounds)
+            return target_moments(self, X, f, sizes, return_std, return_cov or return_bounds)
         check_no_sizes(self.likelihood, **sizes)
         points = self._points(X, covariates)
         found = self._mean_and_spread(points, return_std, return_cov, include_noise)
@@ -424,12 +424,13 @@ def noise_sd(model: GPPredictor, X: ArrayLike, return_std: bool) -> Any:
 
 def target_moments(
     model: GPPredictor,
+    X: ArrayLike,
     f: tuple[Floats, Floats],
     sizes: Mapping[str, Any],
     return_std: bool,
     joint: bool,
 ) -> Any:
-    """Return the means of y, and standard deviations if asked, given means and variances of f.
+    """Return means of y at rows of X, and sds if asked, given means and variances of f.
 
     Covariances or bounds, which are asked for if `joint`, are refused: there are none.
     """
