@@ -3,6 +3,7 @@
 import ast
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 
@@ -81,22 +82,25 @@ def only_for_type_checkers(tree: ast.Module) -> set[ast.AST]:
     }
 
 
-def imports(file: str) -> Iterator[str]:
+@cache
+def imports(file: str) -> tuple[str, ...]:
     """The dotted names that a file imports when it runs, also inside functions."""
     tree = MODULES[file]
+    names: list[str] = []
     skipped = only_for_type_checkers(tree)
     for node in ast.walk(tree):
         if node in skipped:
             continue
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{file} has a relative import in line {node.lineno}"
             assert node.module is not None
             if node.module == "orthogp":
-                yield from (f"orthogp.{alias.name}" for alias in node.names)
+                names += [f"orthogp.{alias.name}" for alias in node.names]
             else:
-                yield node.module
+                names.append(node.module)
+    return tuple(names)
 
 
 def test_there_is_something_to_look_at() -> None:

@@ -119,7 +119,7 @@ def test_constant_targets_are_predicted_with_a_warning():
 
 
 @pytest.mark.parametrize("solver", ["exact", "dense", "neighbours"])
-@pytest.mark.parametrize("value", [0.0, 5.0, -2e9])
+@pytest.mark.parametrize("value", [0.0, -2e9])
 def test_bands_around_constants_are_narrow(value, solver, tmp_path):
     y = np.full(20, value)
     with pytest.warns(FitWarning, match="y is constant"):

@@ -156,7 +156,7 @@ def test_anisotropic_data_get_lengthscales_of_their_own():
     rng = np.random.default_rng(0)
     X = rng.uniform(0, 1, (3000, 2))
     y = np.sin(12 * X[:, 0]) + 0.3 * X[:, 1] + 0.1 * rng.standard_normal(3000)
-    model = GPRegressor("rbf").fit(X, y)
+    model = GPRegressor("rbf", solver="dense", max_features=300).fit(X, y)
     assert model.kernel_.lengthscale[1] > 3 * model.kernel_.lengthscale[0]
 
 
@@ -430,9 +430,9 @@ def test_variances_are_never_negative_even_without_noise():
 
 @pytest.mark.parametrize("solver", ["exact", "dense", "neighbours"])
 def test_kernel_on_some_columns_ignores_the_others(solver):
-    X, y, _ = waves(300, 2)
+    X, y, _ = waves(100, 2)
     rng = np.random.default_rng(1)
-    wide = np.column_stack([rng.standard_normal((300, 2)), X[:, 0], np.ones(300), X[:, 1]])
+    wide = np.column_stack([rng.standard_normal((100, 2)), X[:, 0], np.ones(100), X[:, 1]])
     options = {"learn": False, "noise_variance": 0.01, "solver": solver}
     narrow = GPRegressor(RBF(1.0, 0.3).on(0) + RBF(1.0, 0.4).on(1), **options).fit(X, y)
     model = GPRegressor(RBF(1.0, 0.3).on(2) + RBF(1.0, 0.4).on(4), **options).fit(wide, y)
@@ -442,7 +442,7 @@ def test_kernel_on_some_columns_ignores_the_others(solver):
     np.testing.assert_allclose(slope, narrow.predict_derivative(X, dim=1)[0], atol=1e-8)
     assert "on column 4" in model.summary()
     model.partial_fit(wide, y)
-    assert model.statistics_.rows == 600
+    assert model.statistics_.rows == 200
     narrow.partial_fit(X, y)
     np.testing.assert_allclose(model.predict(wide), narrow.predict(X), atol=1e-9)
 
@@ -495,12 +495,12 @@ def test_pickled_model_predicts_the_same(either):
 
 @pytest.mark.parametrize("solver", ["exact", "neighbours"])
 def test_pickled_models_that_keep_their_rows_predict_the_same_and_go_on(solver):
-    X, y, _ = waves(200, 3)
+    X, y, _ = waves(80, 3)
     kernel = RBF(1.0, 0.3).on(0) * QuasiPeriodic().on(2)
     model = GPRegressor(kernel, noise_variance=0.01, learn=False, solver=solver).fit(X, y)
     restored = pickle.loads(pickle.dumps(model))
     np.testing.assert_array_equal(restored.predict(X), model.predict(X))
-    more, targets, _ = waves(50, 3, seed=1)
+    more, targets, _ = waves(20, 3, seed=1)
     for own in (model, restored):
         own.partial_fit(more, targets)
     np.testing.assert_array_equal(restored.predict(X), model.predict(X))

@@ -49,7 +49,9 @@ def some(weights: np.ndarray | None, chosen: np.ndarray) -> np.ndarray | None:
 
 
 @pytest.mark.parametrize("solver", ["dense", "exact", "neighbours"])
-@pytest.mark.parametrize("seed", range(16))
+@pytest.mark.parametrize(
+    "seed", [*range(5), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(5, 16))]
+)
 def test_rows_that_were_fitted_can_be_forgotten_down_to_two(seed: int, solver: str) -> None:
     X, y, weights, model = case(seed, solver)
     model.fit(X, y, weights)

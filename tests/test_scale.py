@@ -88,7 +88,8 @@ def expected(name: str, answers: dict[str, Answer]) -> Answer:
     return answers[name]
 
 
-@pytest.mark.parametrize(("factor", "offset"), [(1e-130, 0.0), (1e150, 0.0), (1.0, 1e8)])
+# In either unit an offset as large as it may be; squares of 1e158 would overflow.
+@pytest.mark.parametrize(("factor", "offset"), [(1e-130, 1e-122), (1e150, 0.0)])
 @pytest.mark.parametrize("name", CASES)
 def test_the_answer_has_the_units_of_y(
     name: str, factor: float, offset: float, answers: dict[str, Answer]
@@ -101,7 +102,7 @@ def test_the_answer_has_the_units_of_y(
         np.testing.assert_allclose(found, known, rtol=0, atol=atol)
 
 
-@pytest.mark.parametrize(("factor", "offset"), [(1e-9, 0.0), (1e9, 0.0), (1.0, 1e6)])
+@pytest.mark.parametrize(("factor", "offset"), [(1e-9, 1e-3), (1e9, 0.0)])
 @pytest.mark.parametrize(
     "name", ["default", "exact", "additive", "in parts", "neighbours", "iterative"]
 )
@@ -243,7 +244,9 @@ def test_squares_that_vanish_are_refused() -> None:
         GPRegressor("rbf").fit(X, 1e-160 * y)
 
 
-@pytest.mark.parametrize(("factor", "offset"), [(1e-12, 0.0), (1e12, 0.0), (1.0, 1e8)])
+@pytest.mark.parametrize(
+    ("factor", "offset"), [(1e12, 1e20), pytest.param(1e-12, 0.0, marks=pytest.mark.slow)]
+)
 def test_stochastic_training_has_the_units_of_y(factor: float, offset: float) -> None:
     X, y, new = rows(1, 100)
 

@@ -39,6 +39,8 @@ from orthogp.validation import Model
 
 # The number of rows that are held out one by one.
 _SINGLE = 400
+# The seed by which held-out rows are drawn.
+_SEED = 0
 # The number of neighbourhoods that are held out as a whole.
 _HOLES = 24
 # The largest share of the rows that all these neighbourhoods together may take.
@@ -232,13 +234,13 @@ def _scaling(outcomes: list[Outcome]) -> Scaling | None:
     return None
 
 
-def held_out_rows(task: Task, scaling: Scaling | None, seed: int = 0) -> HeldOut:
+def held_out_rows(task: Task, scaling: Scaling | None) -> HeldOut:
     """Return rows to be held out: single ones, and neighbourhoods as wide as the data's gaps.
 
     A point drawn between two rows lies at some distance from its nearest row. Around rows drawn at
     random, all others within distances drawn from the largest of these are held out.
     """
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(_SEED)
     given = task.rows.weights
     there = np.arange(len(task.rows.X)) if given is None else np.flatnonzero(given > 0)
     number = min(_SINGLE, len(there) // 10)

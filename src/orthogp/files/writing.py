@@ -107,15 +107,12 @@ def check_destination(path: str | PathLike[str]) -> None:
         raise InputError(f"There is no directory {directory} to write {Path(path).name} into.")
 
 
-def align(rows: Sequence[Sequence[str]], *, left: int = 1) -> list[str]:
-    """Return lines in which the cells of each column stand below each other.
-
-    The first `left` columns are flush left, the others flush right.
-    """
+def align(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return lines with the first column of cells flush left and the others flush right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  ".join(
-            cell.ljust(width) if j < left else cell.rjust(width)
+            cell.ljust(width) if j == 0 else cell.rjust(width)
             for j, (cell, width) in enumerate(zip(row, widths, strict=True))
         ).rstrip()
         for row in rows

@@ -219,7 +219,7 @@ def _joined(first: FrequencyLattice, second: FrequencyLattice) -> FrequencyLatti
 
 # Rows whose features are formed at once.
 _CHUNK_ROWS = 2048
-# From so many rows on, series evaluated by transforms are quicker than the features themselves.
+# The number of rows from which transforms evaluate series faster than the features do.
 _MANY_ROWS = 20_000
 
 

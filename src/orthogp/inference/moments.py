@@ -11,7 +11,7 @@ and pulls ∂L/∂A, ∂L/∂b and ∂L/∂R back to the hyperparameters. `Serie
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 import equinox as eqx
 import jax
@@ -32,6 +32,10 @@ from orthogp.rows import Rows
 from orthogp.statistics import FourierStatistics, RealSums, Statistics
 from orthogp.statistics.nufft import chunks
 
+# The family that a source has the moments of.
+F = TypeVar("F", bound=Features)
+
+# The number of rows whose features are evaluated at once.
 ROWS_PER_CHUNK = 2**14
 
 
@@ -154,18 +158,23 @@ class Pullback(NamedTuple):
         return gram
 
 
-class Source(ABC):
-    """Moments of one feature set under changing hyperparameters."""
+class Source(ABC, Generic[F]):
+    """Moments of one feature set under changing hyperparameters.
 
-    slots: tuple[Slot, ...]
-    kernel: Kernel
+    Kernel and features are those at the starting parameters, `slots` the learned parameters of the
+    kernel.
+    """
+
     #: Σ w_n.
     count: float
 
-    @property
-    @abstractmethod
-    def features(self) -> Features:
-        """The features, at their starting parameters."""
+    def __init__(
+        self, features: F, kernel: Kernel, slots: tuple[Slot, ...], *, repeats: bool
+    ) -> None:
+        self.features = features
+        self.kernel = kernel
+        self.slots = slots
+        self._repeats = repeats
 
     @property
     def num_free(self) -> int:
@@ -190,7 +199,7 @@ class Source(ABC):
         return self.features
 
 
-class SeriesSource(Source):
+class SeriesSource(Source[SeriesFeatures]):
     """Moments of series features, from statistics on their lattice."""
 
     def __init__(
@@ -203,12 +212,9 @@ class SeriesSource(Source):
         *,
         repeats: bool,
     ) -> None:
-        self._features = features
-        self.kernel = kernel
-        self.slots = slots
+        super().__init__(features, kernel, slots, repeats=repeats)
         self._statistics = statistics
         self.count = statistics.count
-        self._repeats = repeats
         self._grid = SeriesGrid(features.indices)
         self._density = self._grid.density(statistics)
         self._odd = np.asarray(features.odd)
@@ -216,11 +222,6 @@ class SeriesSource(Source):
         at = tuple((features.indices + extent).T)
         self._targets = statistics.target_sums[(slice(None), *at)]
         self._means = _mean_sums(statistics, mean, features.indices)
-
-    @property
-    def features(self) -> SeriesFeatures:
-        """The features, at their starting parameters."""
-        return self._features
 
     def moments(self, parameters: NDArray[np.float64]) -> Moments:
         """Return the moments at log parameters."""
@@ -342,7 +343,7 @@ def _pull_coefficients(
 _BLOCK_ROWS = 4096
 
 
-class RowSource(Source):
+class RowSource(Source[PointFeatures]):
     """Moments of point features, from the rows, in blocks."""
 
     def __init__(
@@ -355,10 +356,7 @@ class RowSource(Source):
         *,
         repeats: bool,
     ) -> None:
-        self._features = features
-        self.kernel = kernel
-        self.slots = slots
-        self._repeats = repeats
+        super().__init__(features, kernel, slots, repeats=repeats)
         X, y, weights = rows[:3]
         weights = np.ones(len(X)) if weights is None else np.asarray(weights, dtype=float)
         extra = -len(X) % _BLOCK_ROWS if len(X) > _BLOCK_ROWS else 0
@@ -377,11 +375,6 @@ class RowSource(Source):
         self._log_weights = 0.0 if repeats else float(np.log(weights[positive]).sum())
         self._yy = np.einsum("n,np,np->p", weights, y, y)
         self.count = float(weights.sum())
-
-    @property
-    def features(self) -> PointFeatures:
-        """The features, at their starting parameters."""
-        return self._features
 
     @property
     def num_free(self) -> int:
@@ -435,7 +428,7 @@ class RowSource(Source):
         return total
 
 
-class EvaluatedSource(Source):
+class EvaluatedSource(Source[Features]):
     """Moments of features that offer `evaluate` alone; gradients are differences of bounds."""
 
     def __init__(
@@ -448,18 +441,10 @@ class EvaluatedSource(Source):
         *,
         repeats: bool,
     ) -> None:
-        self._features = features
-        self.kernel = kernel
-        self.slots = slots
+        super().__init__(features, kernel, slots, repeats=repeats)
         self._rows = rows._replace(X=np.asarray(rows.X, dtype=np.float64))
         self.count = float(len(rows.X) if rows.weights is None else np.sum(rows.weights))
         self._mean = mean
-        self._repeats = repeats
-
-    @property
-    def features(self) -> Features:
-        """The features, at their starting parameters."""
-        return self._features
 
     def moments(self, parameters: NDArray[np.float64]) -> Moments:
         """Return the moments at log parameters."""

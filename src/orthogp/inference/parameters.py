@@ -155,7 +155,7 @@ def masses_and_jacobian(
     indices: NDArray[np.int64],
     block: int = JACOBIAN_BLOCK,
 ) -> PriorJacobian:
-    """Return the masses at `indices` and k(0), with their derivatives, so many at a time."""
+    """Return the masses at `indices` and k(0), with their derivatives, in batches."""
     blocks = [
         _masses_and_jacobian(log_parameters, kernel, slots, omegas, lattice.spacing)
         for omegas in omega_blocks(lattice, indices, block)

@@ -65,7 +65,7 @@ def one_thread() -> AbstractContextManager[None]:
 
 
 def in_threads(function: Callable[[T], R], items: Sequence[T], num_threads: int) -> list[R]:
-    """Return the function of each item, by so many threads that wait without spinning.
+    """Return the function of each item, by threads that wait without spinning.
 
     For work that leaves Python alone, NumPy on large arrays with BLAS on one thread, and items that
     cost about the same: each thread has every `num_threads`-th.
@@ -119,9 +119,9 @@ def lower_factor(matrix: NDArray[np.float64], least: float = _LEAST) -> NDArray[
     return np.asarray(factor, dtype=np.float64)
 
 
-def made_definite(matrix: NDArray[np.float64], least: float = _LEAST) -> NDArray[np.float64]:
+def made_definite(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the symmetric matrix that `lower_factor` falls back on."""
-    root = _root(matrix, least)
+    root = _root(matrix, _LEAST)
     return root.T @ root
 
 

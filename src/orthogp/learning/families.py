@@ -43,10 +43,13 @@ from orthogp.learning.status import Ending, describe_family
 from orthogp.rows import Domain, Rows
 from orthogp.statistics import FourierStatistics, FrequencyLattice
 
-_ROUNDS, _LEARNED_ROUNDS = 3, 8
-# Placing again must gain this share of what the features lose, or it is not worth another round.
+# The largest number of times that features are placed anew as the kernel is learned.
+_ROUNDS = 3
+# The largest number of such rounds for features that learn parameters of their own.
+_LEARNED_ROUNDS = 8
+# The smallest gain by placing again, relative to what the features lose, that is worth a round.
 _WORTH = 0.2
-# A trace term, in nats per row, at which the first hyperparameters are no good start.
+# The trace term, in nats per row, above which the first hyperparameters are a poor start.
 _MUCH = 0.1
 # Noise variances, in variances of the targets, that are tried then.
 _NOISES = tuple(np.geomspace(1e-6, 0.5, 18).tolist())

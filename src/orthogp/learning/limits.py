@@ -42,13 +42,14 @@ _NUM_IMAGES = 16
 _LARGEST_RATIO = 0.1
 # Lags per compiled call.
 _BLOCK = 128
-# Of the table of stretches below one in so many is tried first.
-_STRIDE = 4
-# Fine enough that the headroom asked of a period always shows in the limits it gives.
+# The stretches of lengthscales that are tried, fine enough that the headroom asked of a period
+# always shows in the limits it gives.
 _STRETCHES = 2.0 ** (np.arange(-6 * 12, 8 * 12 + 1) / 12)
-# Periods in extents of the data.
+# The step between the stretches that are tried first.
+_STRIDE = 4
+# The periods that are tried, in extents of the data.
 _RATIOS = 2.0 ** (np.arange(3, 8 * 16 + 1) / 16)
-# Of these one in so many is tried first: they fill one compiled call.
+# The step between the periods that are tried first: they fill one compiled call.
 _STRIDE_OF_RATIOS = 8
 
 
@@ -255,8 +256,10 @@ _LIMITS = {
 # Where covariances are taken at the rows' own lags no quadrature limits the rational quadratic
 # kernel, which becomes an RBF for large α.
 _ROW_LIMITS = {**_LIMITS, "alpha": (0.1, 1e4)}
-# Lengthscales reach from where all rows are apart to where a column does not matter any more.
-_CLOSEST, _FARTHEST = 1e-2, 1e4
+# The smallest lengthscale, relative to the smallest distance of rows: all rows are far apart then.
+_CLOSEST = 1e-2
+# The largest lengthscale, relative to the extent of the data: the column has no effect then.
+_FARTHEST = 1e4
 
 
 def parameter_limits(

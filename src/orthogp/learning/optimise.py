@@ -324,20 +324,29 @@ def _bfgs_update(H: NDArray[np.float64], move: Vector, change: Vector) -> NDArra
 # ---------------------------------------------------------------------- average information
 
 
-# The first step's longest entry, and that of any.
-_RADIUS, _LARGEST_RADIUS = 2.0, 4.0
-# A search whose steps have become shorter is at an end, as far as rounding lets it see.
+# The longest entry of the first step.
+_RADIUS = 2.0
+# The longest entry of any step.
+_LARGEST_RADIUS = 4.0
+# The longest entry of a step below which the search ends: rounding hides the rest.
 _SMALLEST_RADIUS = 1e-4
-# Shares of what a step promised that it keeps if the curvature is known within half of itself. Of
-# steps that promise more nats than this not even all second derivatives know.
-_KEPT, _BEYOND = (0.5, 1.5), 30.0
+# The least and largest ratio of the gain to the promised gain of a step that keeps its promise:
+# the curvature is then known within half of itself.
+_KEPT = (0.5, 1.5)
+# The promised gain, in nats, above which second derivatives do not predict a step either.
+_BEYOND = 30.0
 # The least curvature, relative to the information.
 _LEAST = 0.3
-# After so many disappointing steps, gradients along the last ones raise the information.
-_DISAPPOINTING, _REMEMBERED = 4, 6
-# Steps that all second derivatives are corrected by, and the least share of the expected change of
-# the gradient that is believed.
-_LAST, _BELIEVED = 2, 0.1
+# The number of disappointing steps after which the changes of gradients along steps correct the
+# information.
+_DISAPPOINTING = 4
+# The number of last steps that correct the information.
+_REMEMBERED = 6
+# The number of last steps that correct all second derivatives.
+_LAST = 2
+# The smallest change of the gradient along a step that is believed, relative to what second
+# derivatives predict.
+_BELIEVED = 0.1
 
 
 class Evaluation(NamedTuple):
@@ -439,9 +448,11 @@ def ascend(
 
 
 class _Past(NamedTuple):
-    """What steps have kept of their promises; the steps, and how the gradient changed with them."""
+    """The steps of a search: their gains, and the changes of the gradient along them."""
 
+    #: The gain of each step, relative to the promised one.
     kept: list[float]
+    #: Steps, with the change of the negative gradient along each.
     steps: list[tuple[Vector, Vector]]
     #: Whether promises were broken before.
     warned: bool

@@ -78,7 +78,7 @@ class FitSettings:
         return float("inf") if self.deadline is None else self.deadline - time.monotonic()
 
     def late(self, ahead: float = 0.0) -> bool:
-        """Return whether the time is up, or not enough for so many seconds of work ahead."""
+        """Return whether less time is left than the seconds of work ahead."""
         return self.seconds_left < ahead
 
 

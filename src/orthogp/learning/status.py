@@ -76,7 +76,7 @@ def listed_limits(names: Sequence[str]) -> str:
 
 
 def of_short_period(error: float) -> str:
-    """Return what to do about a wrapped prior that differs so much from the kernel."""
+    """Return what to do about a periodic prior whose relative error is large."""
     return (
         f"The prior's period is short for the kernel (error {error:.1e} of its variance): "
         "give a larger `domain`."
@@ -84,7 +84,7 @@ def of_short_period(error: float) -> str:
 
 
 def describe_family(name: str, ending: Ending, left_out: float) -> str:
-    """Return how the fit of a family ended that leaves out a share of the prior variance."""
+    """Return how the fit of a family ended; `left_out` is a share of the prior variance."""
     certificate, num_features = ending.certificate, ending.num_features
     if certificate.replaces_prior:
         sentences = [
@@ -100,10 +100,10 @@ def describe_family(name: str, ending: Ending, left_out: float) -> str:
         ]
     if certificate.quadrature_error > 0.05:
         sentences.append(
-            "The statistics' lattice resolves these functions of frequency roughly: they are valid "
-            f"features, but {certificate.quadrature_error:.2g} of the prior sd away from those of "
-            f"the continuum, for which about {_more_nodes(certificate)} times as many nodes are "
-            "wanted, by a larger `domain`."
+            "The sums have few frequencies for these features, which differ from their integrals "
+            f"by {certificate.quadrature_error:.2g} of the prior sd; the bounds hold all the same. "
+            f"A larger `domain` gives more frequencies: about {_more_nodes(certificate)} times as "
+            "many are enough."
         )
     if ending.late:
         sentences.append("The time ran out: raise max_seconds to go on.")

@@ -312,7 +312,6 @@ def evaluate_series(
     lattice: FrequencyLattice,
     X: NDArray,
     *,
-    tolerance: float = TOLERANCE,
     num_threads: int | None = None,
 ) -> NDArray[np.float64]:
     """Return real series Σ_t a_t e^{iω_t·(x_n−x₀)} at the rows of X, (n, series).
@@ -336,7 +335,7 @@ def evaluate_series(
         2,
         coefficients.shape[1:],
         n_trans=num_transforms,
-        eps=tolerance,
+        eps=TOLERANCE,
         isign=1,
         nthreads=available_threads(num_threads),
     )

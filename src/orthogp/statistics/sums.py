@@ -247,30 +247,22 @@ class FourierStatistics(_Sums):
     def decimate(self, factor: ArrayLike) -> FourierStatistics:
         """Return the statistics on every `factor`-th frequency: a period as much shorter."""
         factors = np.broadcast_to(np.asarray(factor, dtype=np.int64), self.lattice.extent.shape)
-        lattice = self.lattice.decimate(factors)
-        # Up to index nK; the middle of each axis is index zero.
-        points, inner = (
-            tuple(
-                slice(n * (k - f * (k // f)), n * (k + f * (k // f)) + 1, f)
-                for k, f in zip(self.lattice.extent, factors, strict=True)
-            )
-            for n in (2, 1)
-        )
-        return replace(
-            self,
-            lattice=lattice,
-            point_sums=self.point_sums[points],
-            target_sums=self.target_sums[(slice(None), *inner)],
-            covariate_sums=self.covariate_sums[(slice(None), *inner)],
-        )
+        return self._at(self.lattice.decimate(factors), factors)
 
     def within(self, extent: ArrayLike) -> FourierStatistics:
         """Return the statistics at the indices up to a smaller extent."""
         lattice = FrequencyLattice(self.lattice.spacing, extent, self.lattice.centre)
+        return self._at(lattice, np.ones(lattice.num_dims, dtype=int))
+
+    def _at(self, lattice: FrequencyLattice, factors: ArrayLike) -> FourierStatistics:
+        """Return the sums on a lattice whose index k is index `factors` · k of the present one."""
+        # Sums of points reach up to twice the extent; index zero is in the middle of each axis.
         points, inner = (
             tuple(
-                slice(n * int(k - own), n * int(k + own) + 1)
-                for k, own in zip(self.lattice.extent, lattice.extent, strict=True)
+                slice(n * (k - f * own), n * (k + f * own) + 1, f)
+                for k, own, f in zip(
+                    self.lattice.extent, lattice.extent, np.asarray(factors), strict=True
+                )
             )
             for n in (2, 1)
         )

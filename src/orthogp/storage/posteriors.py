@@ -521,5 +521,5 @@ def _decimation(full: FrequencyLattice, thin: FrequencyLattice) -> NDArray[np.in
     if thin.num_dims == full.num_dims:
         factors = np.clip(np.rint(thin.spacing / full.spacing), 1, 2**30).astype(np.int64)
     same = full.decimate(factors) == thin
-    demand(same, "must lie on every so many frequencies of the sums", "features")
+    demand(same, "must lie on every n-th frequency of the sums", "features")
     return factors
