@@ -34,7 +34,7 @@ ALLOWED = {part: set(ORDER[:i]) for i, part in enumerate(ORDER)} | {
     "fields": set(ORDER),
     "likelihoods": set(ORDER),
     "stochastic": set(ORDER),
-    "classification": {*ORDER, "stochastic"},
+    "classification": {*ORDER, "likelihoods", "stochastic"},
 }
 # Files of a part that stand further to the right than the rest of it.
 FURTHER_RIGHT = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Sequence
+from os import PathLike
 from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
@@ -15,15 +16,20 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from orthogp.classification.fitting import START_ROWS, fit_batches, learn_labels
+from orthogp.classification.one_pass import check_indicators, indicators, learn_class
 from orthogp.classification.sites import LogisticSites, PolyaGammaSites
 from orthogp.engines import begin_sketch, settings_for
 from orthogp.errors import InputError, KernelError, OutOfDomainWarning, check_finite
 from orthogp.estimator import GPEstimator
+from orthogp.files.fitting import MEMORY, fit_files
+from orthogp.files.source import open_source
+from orthogp.forgetting import check_forgotten
 from orthogp.inference import Domain
 from orthogp.inference.logistic import mean_log_odds, mean_logistic
-from orthogp.inference.threads import one_thread
+from orthogp.inference.threads import BlasThreads, one_thread
 from orthogp.kernels import Kernel
 from orthogp.learning.problem import Fit, FitSettings
+from orthogp.learning.sketches import Sketch
 from orthogp.report.components import AdditiveParts, class_parts, effect_on_odds
 from orthogp.report.summary import summarise
 from orthogp.rows import Rows
@@ -40,9 +46,13 @@ from orthogp.validation import (
     warn_constant_columns,
 )
 
-#: The most features by default. Each of some hundred passes over the rows factorises a matrix of
+#: The most features by default: each of some ten steps, or hundred passes, factorises a matrix of
 #: this size.
 MAX_FEATURES = 1000
+
+
+# What features may cost the bound, in nats, before another choice of them is tried.
+_SCARCE = 30.0
 
 
 class _Fitted(NamedTuple):
@@ -60,8 +70,8 @@ class GPClassifier(ClassifierMixin, GPEstimator):
     input columns act jointly; more add up, f(x) = Σ_j f_j(x_{columns_j}): conditionals on the
     nearest rows, which let any number of columns act jointly, are for Gaussian noise and serve
     `GPRegressor` only. The posterior is approximated by the Gaussian that is closest by the
-    evidence lower bound, in passes over the rows. With more than two classes, each is told from all
-    others.
+    evidence lower bound: of joint columns from sums that one pass over the rows gives, of columns
+    that add up in passes. With more than two classes, each is told from all others.
 
     Parameters
     ----------
@@ -78,10 +88,11 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         The mean function of f; its coefficients have broad priors and are integrated out (with
         mini-batches, a constant is learned).
     inference : {"variational", "polya-gamma", "minibatch"}
-        "variational" maximises the evidence lower bound in passes over all rows. "polya-gamma" does
-        so with a quadratic bound on the likelihood, which is looser, but whose every update is an
-        ascent. "minibatch" estimates the latter from random rows and random frequencies of Trig
-        features (section 3.3 of the paper): far slower, in memory that does not grow with the rows.
+        "variational" maximises the evidence lower bound, of joint columns without a linear mean
+        function in one pass. "polya-gamma" does so in passes with a quadratic bound on the
+        likelihood, which is looser, but whose every update is an ascent. "minibatch" estimates the
+        latter from random rows and random frequencies of Trig features (section 3.3 of the paper):
+        far slower, in memory that does not grow with the rows.
     training : TrainingSettings, optional
         How "minibatch" trains.
     learn : bool, default True
@@ -114,6 +125,8 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         there are more than two.
     domain_ : Domain
         Where predictions are the posterior's.
+    num_passes_ : int
+        How often all rows were read: once, if sums reach far enough for functions as rough.
     """
 
     # Settings that only `GPRegressor` lets users choose.
@@ -176,20 +189,163 @@ class GPClassifier(ClassifierMixin, GPEstimator):
                 "A classifier needs rows of at least two classes, got one class only: "
                 f"{names[int(present[0])]}."
             )
+        classes = names[present.astype(int)]
+        if self._one_pass(model):
+            labels = rows._replace(y=indicators(codes, len(present)))
+            return self._learn(begin_sketch(self, labels, model), model, classes, began, labels)
         problems = [1] if len(present) == 2 else range(len(present))
         fits = []
         for i, positive in enumerate(problems):
             signs = np.where(codes == positive, 1.0, -1.0)
-            deadline = None
-            if self.max_seconds is not None:
-                deadline = began + (i + 1) / len(problems) * self.max_seconds
-            settings = settings_for(self, model, deadline)
+            settings = self._settings_for(model, began, (i + 1) / len(problems))
             fits.append(self._fit_class(rows._replace(y=signs[:, None]), model, settings))
-        self._finish(fits, model.columns)
-        self.classes_ = names[present.astype(int)]
-        self.num_rows_ = len(rows.X)
-        self.timings_ = {"total": time.monotonic() - began}
+        return self._finish(fits, model.columns, classes, rows.total_weight, began)
+
+    def partial_fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        classes: ArrayLike | None = None,
+    ) -> Self:
+        """Add rows and learn again, from the present hyperparameters; the old rows are not needed.
+
+        If anything fails the model stays as it was.
+
+        Parameters
+        ----------
+        classes : (k,), optional
+            All labels that may come, for the first rows; those of the first rows unless given.
+        """
+        began = time.monotonic()
+        if hasattr(self, "posterior_"):
+            return self._update(X, y, sample_weight, 1)
+        labels = None if classes is None else np.unique(np.asarray(classes))
+        if labels is None or np.array_equal(_check_labels(y)[0], labels):
+            return self.fit(X, y, sample_weight)
+        check_settings(self)
+        rows = check_rows(self, X, _codes(y, labels), sample_weight, reset=True)
+        model = self._check_model(rows.X.shape[1])
+        self._need_sums(model)
+        if len(labels) < 2:
+            raise InputError(f"A classifier needs at least two classes, got {labels.tolist()}.")
+        rows = rows._replace(y=indicators(rows.y[:, 0], len(labels)))
+        return self._learn(begin_sketch(self, rows, model), model, labels, began, rows)
+
+    def forget(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+        """Take out rows that were fitted before, and learn again; the inverse of `partial_fit`.
+
+        Rows that cannot have been fitted, judging by the sums, are refused.
+        """
+        check_is_fitted(self, "posterior_")
+        return self._update(X, y, sample_weight, -1)
+
+    def fit_sketch(self, sketch: Sketch, classes: ArrayLike | None = None) -> Self:
+        """Fit to sums of labels 0 and 1, made by `orthogp sketch` or from another model's rows.
+
+        Parameters
+        ----------
+        sketch : Sketch
+            Of one column of labels, or of one for each of more than two classes.
+        classes : (k,), optional
+            The labels that 0 and 1, or the columns, stand for; whole numbers from 0 unless given.
+        """
+        began = time.monotonic()
+        check_settings(self)
+        num_columns, number = len(sketch.extent.lower), max(len(sketch.shift), 2)
+        labels = np.arange(number) if classes is None else np.asarray(classes)
+        model = self._check_model(num_columns)
+        self._need_sums(model)
+        if not sketch.joint or len(labels) != number or len(model.columns) != num_columns:
+            raise InputError(
+                f"The sums are of {number} classes and {num_columns} columns: name as many, or sum "
+                "the rows for this model."
+            )
+        check_indicators(sketch)
+        self._learn(sketch, model, labels, began)
+        self.n_features_in_ = num_columns
         return self
+
+    def fit_files(
+        self,
+        data: str | PathLike[str] | Sequence[str | PathLike[str]],
+        target: str,
+        inputs: Sequence[str] | None = None,
+        *,
+        weights: str | None = None,
+        skip_bad: bool = False,
+        memory: float = MEMORY,
+        scheduler: Any = None,
+    ) -> Self:
+        """Fit to the rows of CSV, TSV or Parquet files, with labels that are numbers.
+
+        Rows that take more than `memory` are summed in one pass; their labels are 0 and 1. See
+        `GPRegressor.fit_files`.
+        """
+        source = open_source(data, target, inputs, weights=weights, skip_bad=skip_bad)
+        fit_files(self, source, memory, scheduler)
+        return self
+
+    def _one_pass(self, model: Model) -> bool:
+        """Return whether sums of one lattice serve."""
+        return not model.additive and self.mean != "linear" and self.inference == "variational"
+
+    def _need_sums(self, model: Model) -> None:
+        if not self._one_pass(model):
+            raise InputError(
+                "Only one kernel on up to three columns jointly, without a linear mean function, "
+                'learns from sums, by inference="variational": fit all rows at once.'
+            )
+
+    def _update(self, X: ArrayLike, y: ArrayLike, weights: ArrayLike | None, sign: int) -> Self:
+        began = time.monotonic()
+        check_settings(self)
+        rows = check_rows(self, X, _codes(y, self.classes_), weights, reset=False)
+        model = self._check_model(rows.num_inputs)
+        self._need_sums(model)
+        before = self._sketch
+        if before is None or not np.array_equal(model.columns, self.columns_):
+            raise InputError("The model holds no sums of these columns: fit again.")
+        seen = model.see(rows._replace(y=indicators(rows.y[:, 0], len(self.classes_))))
+        sketch = before.updated(seen, sign, available_threads(self.n_jobs))
+        if sign < 0:
+            check_forgotten(self, before, sketch, seen)
+        few = 2 * before.statistics.count < sketch.statistics.count
+        known: list[Any] = self._posteriors
+        kernels = None if few else [own.kernel for own in known]
+        return self._learn(sketch, model, self.classes_, began, kernels=kernels)
+
+    def _learn(
+        self,
+        sketch: Sketch,
+        model: Model,
+        classes: NDArray,
+        began: float,
+        rows: Rows | None = None,
+        kernels: Sequence[Kernel] | None = None,
+    ) -> Self:
+        """Learn from sums, and keep them; from rows where sums do not reach far enough."""
+        fits, number = [], len(sketch.shift)
+        threads = BlasThreads(available_threads(self.n_jobs))
+        for i in range(number):
+            settings = self._settings_for(model, began, (i + 1) / number)
+            own = None if rows is None else rows.on(model.columns)._replace(y=rows.y[:, i : i + 1])
+            known = None if kernels is None else kernels[i]
+            fit = learn_class(sketch, i, model.inner, settings, threads, own, known)
+            if rows is not None and fit.passes > 1 and -fit.elbo.trace > _SCARCE:
+                # Passes choose shorter periods too, on which as many features reach further.
+                signs = rows._replace(y=2 * rows.y[:, i : i + 1] - 1)
+                fits.append(self._fit_passes(signs, model, settings))
+                continue
+            fits.append(_Fitted(fit, sketch.covered(fit.period), sketch.extent))
+        self._finish(fits, model.columns, classes, sketch.statistics.rows, began)
+        self._sketch = sketch
+        return self
+
+    def _settings_for(self, model: Model, began: float, share: float) -> FitSettings:
+        """Return how to fit, within a share of the user's seconds."""
+        limit = self.max_seconds
+        return settings_for(self, model, None if limit is None else began + share * limit)
 
     def _check_model(self, num_columns: int) -> Model:
         """Return the model that the kernel stands for, if the inference can have it."""
@@ -218,8 +374,11 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         if self.learn and model.choice.from_name:
             # The first rows may be special.
             order = np.random.default_rng(0).permutation(len(rows.X))
-            few = rows.part(np.sort(order[:START_ROWS]))._replace(weights=None)
-            kernel = self._fit_passes(few, model, settings).fit.kernel
+            few = rows.part(np.sort(order[:START_ROWS]))
+            few = few._replace(weights=None, y=(few.y + 1) / 2)
+            sketch, threads = begin_sketch(self, few, model), BlasThreads(1)
+            few = few.on(model.columns)
+            kernel = learn_class(sketch, 0, model.inner, settings, threads, few).kernel
         rows = rows.on(model.columns)
         box = Domain.around(rows.X).with_box(check_domain(self, np.arange(rows.X.shape[1])))
         offset = self.mean is not None
@@ -236,7 +395,14 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         fit = learn_labels(sketch, rows, model.inner, sites, settings, threads)
         return _Fitted(fit, sketch.covered(fit.period), sketch.extent)
 
-    def _finish(self, fits: Sequence[_Fitted], columns: NDArray[np.int64]) -> None:
+    def _finish(
+        self,
+        fits: Sequence[_Fitted],
+        columns: NDArray[np.int64],
+        classes: NDArray,
+        num_rows: float,
+        began: float,
+    ) -> Self:
         """Keep what was learned; the estimator changes only when every fit has succeeded."""
         self.domain_ = Domain(
             np.max([own.domain.lower for own in fits], axis=0),
@@ -245,8 +411,11 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         threads, names = available_threads(self.n_jobs), dict(enumerate(columns.tolist()))
         with one_thread():
             self._posteriors = [own.fit.posterior(self.domain_, threads) for own in fits]
-        # They are checks of other rows.
-        vars(self).pop("diagnostics_", None)
+        # They are about other rows.
+        for stale in ("diagnostics_", "about_"):
+            vars(self).pop(stale, None)
+        self._sketch = None
+        self.classes_, self.num_rows_ = classes, int(num_rows)
         self._extent = fits[0].extent
         self.columns_ = columns
         self.posterior_ = _one_or_all(self._posteriors)
@@ -254,7 +423,11 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         self.features_ = _one_or_all([own.fit.features for own in fits])
         self.status_ = _one_or_all([own.fit.status for own in fits])
         self.elbo_ = sum(own.fit.elbo.total for own in fits)
-        self.num_passes_ = sum(own.fit.num_evaluations for own in fits)
+        # Classes share the pass that gives their sums.
+        self.num_passes_ = sum(own.fit.passes for own in fits if own.fit.passes > 1) or 1
+        seconds = time.monotonic() - began
+        self.timings_ = {"learn": seconds, "total": seconds}
+        return self
 
     # ------------------------------------------------------------------ prediction
 
@@ -337,6 +510,18 @@ def _check_labels(y: Any) -> tuple[NDArray, NDArray[np.float64]]:
     check_classification_targets(y)
     names, codes = np.unique(column_or_1d(y, warn=True), return_inverse=True)
     return names, codes.astype(np.float64)
+
+
+def _codes(y: Any, classes: NDArray) -> NDArray[np.float64]:
+    """Return the position of each label among the classes."""
+    names, codes = _check_labels(y)
+    unknown = np.setdiff1d(names, classes)
+    if len(unknown):
+        raise InputError(
+            f"y has the label {unknown[0]}, which is none of the classes {classes.tolist()}: fit "
+            "again, or name all classes with the first rows."
+        )
+    return np.searchsorted(classes, names)[codes.astype(int)].astype(np.float64)
 
 
 def _one_or_all(values: list[Any]) -> Any:

@@ -53,7 +53,7 @@ def check_forgotten(model: Any, before: Sketch, after: Sketch, rows: Rows) -> No
 
     Parameters
     ----------
-    model : GPRegressor
+    model : GPRegressor or GPClassifier
         As it was fitted to the rows of `before`.
     rows : Rows
         Those taken out, in the columns that the kernel sees.
@@ -71,7 +71,7 @@ def check_forgotten(model: Any, before: Sketch, after: Sketch, rows: Rows) -> No
         _check_totals(old, new)
         columns = list(lattice.columns)
         _check_places(old, new, rows.X[places][:, columns], places, model.n_jobs)
-    if before.family is None:
+    if before.family is None and not hasattr(model, "classes_"):
         _check_residuals(model, before, rows, places)
 
 

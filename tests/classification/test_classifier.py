@@ -366,6 +366,15 @@ def test_frames_pickles_and_clones():
 
 def test_summary_names_what_was_promised(fitted, three_classes):
     text = fitted[3].summary()
-    for word in ("1,500 rows", "2 classes", "RBF", "M = ", "elbo", "covers", "passes", "constant"):
+    for word in (
+        "1,500 rows",
+        "2 classes",
+        "RBF",
+        "M = ",
+        "elbo",
+        "covers",
+        "1 pass over",
+        "constant",
+    ):
         assert word in text
     assert three_classes[2].summary().count("kernel") == 3

@@ -1,4 +1,8 @@
-"""From labelled rows to a fitted model of two classes, in passes over them or by mini-batches."""
+"""From labelled rows to a fitted model of two classes, in passes over them or by mini-batches.
+
+For columns that add up, linear mean functions, Pólya-Gamma's bound, and functions so rough that
+features are scarce; `one_pass.py` has the rest.
+"""
 
 from __future__ import annotations
 
@@ -378,6 +382,7 @@ class LogisticFitter:
             status=self._status(stage),
             converged=stage.converged,
             num_evaluations=self._num_passes,
+            passes=self._num_passes,
             rows=self.rows.total_weight,
             posterior=lambda domain, num_threads: model.posterior(
                 last.kernel, moments, domain, num_threads
@@ -478,6 +483,8 @@ def fit_batches(
         f"± {last.standard_error:.2g} nats."
     )
     bound = Bound(last.elbo, 0.0, 0.0)
+    # How many times all rows went into the steps.
+    passes = int(np.ceil(last.step * batch / len(rows.X)))
     return Fit(
         kernel=fit.kernel,
         noise_variance=1.0,
@@ -487,8 +494,8 @@ def fit_batches(
         certificate=Certificate(bound.total, LARGEST_EVIDENCE.total, kind="estimate"),
         status=status,
         converged=fit.converged,
-        # How many times all rows went into the steps.
-        num_evaluations=int(np.ceil(last.step * batch / len(rows.X))),
+        num_evaluations=passes,
+        passes=passes,
         rows=float(len(rows.X)),
         posterior=fit.posterior,
         num_features=fit.features.num_features,

@@ -45,7 +45,7 @@ from orthogp.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from orthogp import GPRegressor
+    from orthogp import GPClassifier, GPRegressor
     from orthogp.files.cluster import Cluster
     from orthogp.learning.sketches import Sketch
 
@@ -100,6 +100,17 @@ class ModelOptions(NamedTuple):
             solver=self.solver,
             max_seconds=self.max_seconds,
             max_memory=self.max_memory,
+        )
+
+    def classifier(self) -> GPClassifier:
+        """Return the classifier, not yet fitted."""
+        from orthogp import GPClassifier
+
+        return GPClassifier(
+            self.kernel,
+            num_features="auto" if self.num_features is None else self.num_features,
+            mean="constant" if self.mean is None else mean_of(self.mean),
+            max_seconds=self.max_seconds,
         )
 
 
@@ -242,10 +253,14 @@ def _sketch_file(data: Sequence[str]) -> str | None:
     return named[0]
 
 
-def _from_sketch(options: ModelOptions, path: str) -> GPRegressor:
+def _from_sketch(options: ModelOptions, path: str) -> GPRegressor | GPClassifier:
     from orthogp.storage import load_sketch
 
     sketch, about = load_sketch(path)
+    if options.classify:
+        classifier = options.classifier().fit_sketch(sketch)
+        classifier.about_ = about  # type: ignore[attr-defined]
+        return classifier
     model = options.regressor()
     if options.mean is None and sketch.mean.kind == "linear":
         model.set_params(mean="linear")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from orthogp.cli.options import covering, mean_of, take_categories
+from orthogp.cli.options import covering, take_categories
 
 if TYPE_CHECKING:
     import numpy as np
@@ -40,15 +40,9 @@ def fit_labels(
             categories=True,
         ).with_categories()
         # Only now, since it takes seconds: what is wrong with the data is said before.
-        from orthogp import GPClassifier
         from orthogp.files.fitting import about_rows
 
-        model = GPClassifier(
-            options.kernel,
-            num_features="auto" if options.num_features is None else options.num_features,
-            mean="constant" if options.mean is None else mean_of(options.mean),
-            max_seconds=options.max_seconds,
-        )
+        model = options.classifier()
         take_categories(model, source.reading)
         if rows.domain is not None:
             source = covering(model, source, rows.domain)

@@ -94,9 +94,10 @@ def fit_source(
         rows, tally = source.read(watcher.advance)
         watcher.begin("learning", None)
         names = source.reading.covariates
-        covariates = NamedColumns(rows.covariates, names) if names else None
+        # Classifiers take none.
+        covariates = (NamedColumns(rows.covariates, names),) if names else ()
         y = rows.y[:, 0] if rows.one_target else rows.y
-        estimator.fit(rows.inputs, y, rows.weights, covariates)
+        estimator.fit(rows.inputs, y, rows.weights, *covariates)
         estimator.about_ = about_rows(source, tally)
         return Read(source, tally, _some(rows))
     if how.cluster is None:
@@ -108,7 +109,7 @@ def fit_source(
     sketch, source, tally, sample = sum_files(source, begin, how)
     seconds = time.monotonic() - began
     watcher.begin("learning", None)
-    fit_sums(estimator, sketch)
+    estimator.fit_sketch(sketch)
     learning = estimator.timings_["learn"]
     estimator.covariate_names_ = source.reading.covariates
     estimator.timings_ = {"pass": seconds, "learn": learning, "total": seconds + learning}

@@ -436,8 +436,10 @@ class SeparableFitter:
         sentences = [f"{stage.num_features} features cost the bound {loss:.2g} nats."]
         if settings.late():
             sentences.append("The time ran out: raise max_seconds to go on.")
-        elif loss > 2 * ALLOWED_TRACE:
+        elif loss > 2 * ALLOWED_TRACE and settings.num_features is None:
             sentences.append("A larger max_features or a smoother kernel would lose less.")
+        elif loss > 2 * ALLOWED_TRACE:
+            sentences.append('More, or num_features="auto", would lose less.')
         if not isinstance(stage.bound.model.measure, TorusMeasure):
             sentences.append("For a function so rough and rows so few, the rows were read instead.")
         elif max(cut) > ALLOWED_CUT:

@@ -253,7 +253,7 @@ def _classifier_lines(model: GPClassifier) -> list[_Line]:
         *lines,
         ("covers", describe_domain(model)),
         ("log p(y)", f"at least {model.elbo_:,.3f} ({'estimated ' * batches}elbo)"),
-        ("seconds", f"{seconds:.2f}, in {passes} passes over the rows"),
+        ("seconds", f"{seconds:.2f}, in {passes} pass{'es' * (passes > 1)} over the rows"),
     ]
 
 

@@ -431,6 +431,7 @@ class KeptClassifier(KeptFit):
     paths: ClassVar[dict[str, str]] = {
         "posteriors": "_posteriors",
         "extent": "_extent",
+        "sketch": "_sketch",
         "seconds": "timings_",
     }
 
@@ -443,6 +444,7 @@ class KeptClassifier(KeptFit):
     num_rows: int
     seconds: dict[str, float]
     extent: Domain | None = None
+    sketch: Sketch | None = None
 
     @staticmethod
     def _given(model: Any) -> dict[str, Any]:
@@ -460,6 +462,10 @@ class KeptClassifier(KeptFit):
         demand(len(self.status) == count, f"must be {count} texts", "status")
         demand(self.num_passes >= 0, "must be at least 0", "num_passes")
         demand(self.num_rows >= 0, "must be at least 0", "num_rows")
+        if self.sketch is not None:
+            sums = self.sketch.statistics
+            fits = self.sketch.joint and len(self.sketch.extent.lower) == num_dims
+            demand(fits and sums.num_targets == count, "must be of the model's classes", "sketch")
         setting = Setting(num_dims, 1, available_threads(model.n_jobs))
         model._posteriors = posteriors = [
             restored(own, setting, f"posteriors/{i}") for i, own in enumerate(self.posteriors)
