@@ -19,8 +19,6 @@
   const NOTHING = 5e-4;
   // The share of the prior variance left out from which on bands are visibly too wide.
   const MUCH = 0.02;
-  // The variance that features leave out, in noise variances, from which on bands are much too wide.
-  const LOUD = 0.1;
   // Points along a curve.
   const POINTS = 801;
   // Cells along each side of a map.
@@ -174,8 +172,7 @@
     if (!posterior.covered) {
       remarks.push("The lengthscale is too long for the period of the page's sums: the prior is not quite the kernel's.");
     }
-    const { variance, noise } = posterior.settings;
-    if (posterior.left > MUCH || posterior.left * variance > LOUD * noise) {
+    if (posterior.left > MUCH) {
       remarks.push("The function is too rough for the page's features: its bands are too wide, and the evidence is too low.");
     }
     say(remarks.join(" "));
