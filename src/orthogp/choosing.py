@@ -28,6 +28,7 @@ from orthogp.engines import (
     try_sums,
 )
 from orthogp.errors import PrecisionError
+from orthogp.exact.few_rows import MANY
 from orthogp.features import Features
 from orthogp.inference.separable import GAUSSIAN, VaryingNoise
 from orthogp.kernels.terms import ADDITIVE_PREFIX, is_additive, split_terms
@@ -95,7 +96,8 @@ def _choose(task: Task) -> Outcome:
     many = len(joint.columns) > MAX_DIMS
     rival = None
     if isinstance(kernel, str) and not kernel.startswith(ADDITIVE_PREFIX):
-        rival = task.model() if many else None
+        # Few rows are likely under any model with parameters for each column.
+        rival = task.model() if many and task.num_rows >= MANY else None
     elif isinstance(kernel, str) or _adds_up(joint):
         return fit_sums(task, task.model())
     if task.num_rows <= EXACT_ROWS:

@@ -20,11 +20,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from orthogp.errors import InputError, PrecisionError
+from orthogp.exact.few_rows import MANY, weak_beliefs, widening
 from orthogp.exact.fitting import ExactFitter, RowFamilyFitter
 from orthogp.exact.row_pairs import merge_rows
 from orthogp.features import Features, InducingPoints, resolve_features, takes_any_columns
 from orthogp.fields.lattice_learning import LatticeLearner, RowSums
 from orthogp.inference.bounds import TOLERANCE
+from orthogp.inference.parameters import NO_BELIEFS
 from orthogp.inference.predictive import PredictivePosterior
 from orthogp.inference.separable import GAUSSIAN, Separable, VaryingNoise
 from orthogp.inference.threads import BlasThreads, one_thread, within_precision
@@ -257,9 +259,18 @@ def fit_exact(
     began = time.monotonic()
     kept = _keep(task, model) if kept is None else kept
     attempt = Attempt(task, model, kept, began)
-    rows = kept.standardised_rows(attempt.units)
-    fitter = ExactFitter(rows, kept.mean, attempt.settings, attempt.threads)
-    fit = fitter.fit(attempt.starts(_row_guess(attempt, _different(attempt, kept)), previous))
+    rows, settings = kept.standardised_rows(attempt.units), attempt.settings
+    different = _different(attempt, kept)
+    starts = attempt.starts(_row_guess(attempt, different), previous)
+    number, widened = len(different.X), 1.0
+    if settings.learn and model.inner.from_name and settings.beliefs == NO_BELIEFS:
+        # Nothing is known but what the rows say.
+        widened = widening(number, kept.mean.features(different.X[:1]).shape[1])
+        if number < MANY:
+            beliefs = weak_beliefs(starts[0].kernel, number, different.inputs)
+            settings = replace(settings, beliefs=beliefs)
+    fitter = ExactFitter(rows, kept.mean, settings, attempt.threads)
+    fit = fitter.fit(starts, widened)
     return attempt.outcome(fit, "exact")
 
 

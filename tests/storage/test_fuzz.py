@@ -316,29 +316,8 @@ def test_any_value_of_a_header_may_be_forged(files, tmp_path, kind):
     check_every_value(files[kind], kind, tmp_path, share=0.004, reported=0.0)
 
 
-# What forged headers of some kinds still get past loading.
-KNOWN_TO_FAIL = {
-    "additive": "a kernel of one term is a KernelError in the summary",
-    "additive_classifier": "limits of axes that are not finite",
-    "classifier": "control characters in the names of classes",
-    "iterative": "a variance field of no draws",
-    "neighbours": "a lattice of negative extent is refused by predictions, not at loading",
-    "points": "limits of axes that are not finite",
-    "sphere": "predictions that are not finite",
-}
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "kind",
-    [
-        pytest.param(
-            kind,
-            marks=pytest.mark.xfail(reason=KNOWN_TO_FAIL[kind]) if kind in KNOWN_TO_FAIL else (),
-        )
-        for kind in EVERY_KIND
-    ],
-)
+@pytest.mark.parametrize("kind", EVERY_KIND)
 def test_every_value_of_a_header_may_be_forged(files, tmp_path, kind):
     check_every_value(files[kind], kind, tmp_path, share=1.0, reported=REPORTED)
 

@@ -80,16 +80,26 @@ class ExactFitter:
         self._settings = settings
         self._threads = threads
 
-    def fit(self, starts: list[Start]) -> Fit:
-        """Return the fit from the best of some starting values."""
+    def fit(self, starts: list[Start], widening: float = 1.0) -> Fit:
+        """Return the fit from the best of some starting values, variances widened by a factor."""
         found = Found(starts[0], None, converged=True, num_evaluations=0)
         if self._settings.learn:
             search = ExactSearch(self._rows, self._mean, self._settings, self._threads)
             found = search.run(starts)
+        if widening != 1:
+            at = found.best
+            wide = replace(
+                at,
+                kernel=at.kernel.scaled(widening),
+                noise_variance=widening * at.noise_variance,
+            )
+            found = found._replace(best=wide, solution=None)
         exact = self._posterior(found)
         value = exact.log_marginal_likelihood
         bound = Bound(data_fit=value, complexity=0.0, trace=0.0)
         status = "The posterior is exact."
+        if widening != 1:
+            status += " The rows are few: hyperparameters have weak priors, and bands are widened."
         if self._settings.late():
             status += " The time ran out: raise max_seconds to go on learning."
         elif not found.converged:

@@ -118,6 +118,8 @@ def learned_spectra(model: Any, box: Domain) -> list[Spectrum]:
         (modes,) = _lattice_modes(_stand_in(model, sketch, box.width))
     else:
         return []
+    if not len(modes.omegas):
+        return []
     return [_spectrum(modes, tuple(range(len(box.width))), box.width, noise, scale)]
 
 

@@ -71,6 +71,8 @@ _FEW_PARTS = 32
 _SLACK = 1e-6
 # The largest factor by which the lattice of a component may be decimated.
 _MOST_FACTOR = 2**20
+# The largest length, and the inverse of the smallest, whose square is finite.
+_MOST_LENGTH = 1e150
 
 Floats = NDArray[np.float64]
 Complexes = NDArray[np.complex128]
@@ -129,6 +131,8 @@ def _check_own_kernel(kernel: Kernel) -> None:
         demand(1 <= number <= _MOST_PARTS, f"must have 1 to {_MOST_PARTS} parts")
     if isinstance(kernel, On | OnSphere):
         _distinct_columns(kernel.dims, "dims")
+    if isinstance(kernel, Sphere):
+        demand(kernel.radius <= _MOST_LENGTH, f"must be at most {_MOST_LENGTH:g}", "radius")
     if isinstance(kernel, Categorical):
         good = 2 <= kernel.levels <= MOST_COLUMNS
         demand(good, f"must be from 2 to {MOST_COLUMNS}", "levels")
@@ -246,6 +250,8 @@ def _additive_series(
 
 def _check_lattice(lattice: FrequencyLattice) -> None:
     demand(lattice.extent <= _MOST_ORDER, f"must be at most {_MOST_ORDER}", "extent")
+    far = np.abs(np.log(lattice.spacing)) <= np.log(_MOST_LENGTH)
+    demand(far, f"must be a frequency from {1 / _MOST_LENGTH:g} to {_MOST_LENGTH:g}", "spacing")
 
 
 def _half(sums: Complexes) -> Complexes:
@@ -481,7 +487,7 @@ def _register_public(package: Any, base: type, check: Any) -> None:
 
 
 _register_public(kernel_classes, Kernel, _check_own_kernel)
-register(Sphere)
+check_every(register(Sphere), _check_own_kernel)
 register(LogNormal)
 register(Gamma)
 register(Noise)

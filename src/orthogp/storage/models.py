@@ -28,6 +28,7 @@ from orthogp.inference.predictive import FamilyPosterior
 from orthogp.inference.separable import VaryingNoise
 from orthogp.kernels import Kernel, resolve_kernel
 from orthogp.kernels.sphere import Embedding
+from orthogp.kernels.terms import component_kernels
 from orthogp.learning.problem import Start
 from orthogp.learning.sketches import Sketch
 from orthogp.neighbours.posterior import NeighbourPosterior
@@ -374,6 +375,7 @@ class KeptRegressor(KeptFit):
         features: Any = model.features_
         model.period_ = None
         if posterior.additive:
+            component_kernels(self.kernel, [tuple(self.columns[list(c)]) for c in features.columns])
             model.period_ = tuple(part.lattice.period for part in features.parts)
         elif isinstance(features, SeriesFeatures) or not isinstance(posterior, FamilyPosterior):
             model.period_ = None if features is None else features.lattice.period
@@ -392,6 +394,12 @@ class KeptLabels(NamedTuple):
     def of(cls, labels: NDArray) -> KeptLabels:
         """Return labels that are numbers, truths or texts; `FileError` for others."""
         values = labels.tolist()
+        odd = [own for own in values if isinstance(own, str) and own != printable(own)]
+        if odd:
+            raise FileError(
+                f"A file holds labels without control characters, but one is {odd[0]!r}: fit with "
+                "others."
+            )
         if labels.dtype.kind == "U":
             return cls("text", tuple(values))
         if labels.dtype.kind == "S":
@@ -417,6 +425,8 @@ class KeptLabels(NamedTuple):
             wanted = (int,) if "int" in name else (int, float)
         good = all(type(value) in wanted for value in values)
         demand(good, f"must be a list of type {name}", "classes/values")
+        plain = all(value == printable(value) for value in values if isinstance(value, str))
+        demand(plain, "must have no control characters", "classes/values")
         distinct = len(values) >= 2 and len(set(values)) == len(values)
         demand(distinct, "must be two or more different labels", "classes/values")
         if name == "bytes":

@@ -20,6 +20,7 @@ from orthogp.exact.fitting import MOST_ROWS
 from orthogp.exact.process import ExactPosterior
 from orthogp.exact.row_pairs import merge_rows
 from orthogp.features import AdditiveLattice, Features, Lattice, MeanPrior, SeriesFeatures
+from orthogp.features.base import prior_variance
 from orthogp.fields.model import Model, ModePosterior
 from orthogp.fields.posterior import IterativePosterior, VarianceField
 from orthogp.fields.system import DataDensity
@@ -49,6 +50,8 @@ from orthogp.storage.codec import RefusedError, register, taken
 
 # The largest number of features whose posterior is computed from the sums, which take less room.
 MOST_COMPUTED = 4000
+# The largest variance of standardised targets whose squares are finite.
+_MOST_VARIANCE = 1e150
 # The largest number of neighbours of a prediction: only a hostile file asks for more.
 _MOST_NEIGHBOURS = 5000
 
@@ -117,6 +120,8 @@ def restored(kept: KeptPosterior, setting: Setting, where: str) -> Any:
         demand_few_parts(kept.kernel, setting.num_dims)
         kept.kernel.check(setting.num_dims)
         demand(kept.noise_variance > 0, "must be positive", "noise_variance")
+        largest = max(kept.noise_variance, prior_variance(kept.kernel))
+        demand(largest <= _MOST_VARIANCE, f"must have variances up to {_MOST_VARIANCE:g}")
         domain, num_dims = getattr(kept, "domain", None), setting.num_dims
         if domain is not None:
             demand(len(domain.lower) == num_dims, f"must be of {num_dims} columns", "domain")
