@@ -293,7 +293,10 @@ def score(task: Task, outcome: Outcome, held_out: HeldOut) -> float:
     rows, units = task.rows.part(held_out.rows[judged]).on(outcome.model.columns), outcome.units
     prediction = again.posterior.predict(np.asarray(rows.X, dtype=np.float64))
     mean = units.offset + prediction.mean * units.scale
-    variance = np.maximum(prediction.variance, 0.0)[:, None] + outcome.fit.noise_variance
+    noise = np.full((len(rows.X), 1), outcome.fit.noise_variance)
+    if rows.weights is not None and task.estimator.weights == "precisions":
+        noise /= rows.weights[:, None]
+    variance = np.maximum(prediction.variance, 0.0)[:, None] + noise
     variance = variance * units.scale**2
     density = -0.5 * (np.log(2 * np.pi * variance) + (rows.y - mean) ** 2 / variance)
     return float(held_out.weights[judged] @ density.mean(axis=1))

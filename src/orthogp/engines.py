@@ -182,12 +182,19 @@ class Attempt:
             return replace(settings, learn=False, solver=solver)
         beliefs = self.model.beliefs(estimator.noise_variance, 1 / self.unit)
         learn = settings.learn and not self.units.constant
-        return replace(settings, learn=learn, beliefs=beliefs)
+        return replace(settings, learn=learn, beliefs=beliefs, noise_unit=self.noise_unit)
 
     @property
     def unit(self) -> float:
         """The variance of the targets that a variance of one stands for."""
         return float(self.units.scale[0] ** 2)
+
+    @property
+    def noise_unit(self) -> float:
+        """The average weight of rows that weights do not repeat."""
+        if self.task.estimator.weights == "repeats":
+            return 1.0
+        return float(self.sketch.statistics.count / self.sketch.statistics.rows)
 
     @property
     def threads(self) -> BlasThreads:
@@ -206,17 +213,23 @@ class Attempt:
             return [Start(self.known.fit.kernel, self.known.fit.noise_variance)]
         estimator, choice = self.task.estimator, self.model.inner
         unit = self.unit
+
+        def usual(starts: list[Start]) -> list[Start]:
+            """Return starts whose noise is that of rows of average weight, unless it is known."""
+            factor = self.noise_unit if noise is None else 1.0
+            return [replace(own, noise_variance=factor * own.noise_variance) for own in starts]
+
         noise = self.model.noise(estimator.noise_variance).scaled(1 / unit).value
         kernel = choice.kernel if choice.from_name else choice.kernel.scaled(1 / unit)
         if choice.from_name:
-            starts = guess(kernel, noise)
+            starts = usual(guess(kernel, noise))
         elif not estimator.learn:
-            starts = [Start(kernel, 1e-2 if noise is None else noise)]
+            starts = usual([Start(kernel, 1e-2 if noise is None else noise)])
         else:
-            starts = starts_for_kernel(kernel, noise)
+            starts = usual(starts_for_kernel(kernel, noise))
             if self.model.additive or is_on_sphere(kernel):
                 # Of many parameters, or of kilometres, a user has no reliable guess.
-                starts += guess(kernel, noise)
+                starts += usual(guess(kernel, noise))
         if previous is None or not estimator.learn or estimator._sketch.units(shared=True).constant:
             # From a constant nothing was learned, not even a scale.
             return starts

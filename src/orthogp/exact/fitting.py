@@ -21,7 +21,7 @@ from orthogp.exact.process import ExactObjective, ExactPosterior, Solution
 from orthogp.features import Features, MeanPrior
 from orthogp.inference.bounds import Bound, Certificate
 from orthogp.inference.moments import Source
-from orthogp.inference.parameters import Beliefs, pack
+from orthogp.inference.parameters import pack
 from orthogp.inference.threads import BlasThreads, one_thread
 from orthogp.kernels import Kernel
 from orthogp.learning.families import FamilyFitter, Placement
@@ -350,8 +350,7 @@ class ExactSearch:
         objective = ExactObjective(
             kernel, self._mean, rows, repeats=repeats, num_threads=num_threads
         )
-        beliefs = self._settings.beliefs
-        return _Stage(objective, len(rows.X), self._threads, beliefs, whole=sample is None)
+        return _Stage(objective, len(rows.X), self._threads, self._settings, whole=sample is None)
 
 
 class _Stage:
@@ -370,12 +369,14 @@ class _Stage:
         objective: ExactObjective,
         size: int,
         threads: BlasThreads,
-        beliefs: Beliefs,
+        settings: FitSettings,
         *,
         whole: bool,
     ) -> None:
+        self._beliefs = beliefs = settings.beliefs
         self.direct = beliefs.noise.fixed or beliefs.noise.bounds is not None
-        self._beliefs = beliefs
+        # The smallest noise variance that is believed.
+        self._floor = NOISE_FLOOR * settings.noise_unit
         self.objective = objective
         self.size, self.whole = size, whole
         #: The promised gain below which a step is not taken, if others have led near.
@@ -410,7 +411,7 @@ class _Stage:
         variance, moved = self.objective.prior_variance(x)
         # Of log k(0) e^η, and how much of the noise that is.
         slope = np.append(moved / variance, 1.0)
-        share = 1 / (1 + (NOISE_FLOOR / variance) ** 4 * np.exp(-4 * x[-1]))
+        share = 1 / (1 + (self._floor / variance) ** 4 * np.exp(-4 * x[-1]))
         J = np.eye(len(x))
         J[-1] = share * slope
 
@@ -432,11 +433,11 @@ class _Stage:
     def limits(self, X: NDArray) -> tuple[Vector, Vector]:
         """Return the limits of vectors for rows with the inputs X."""
         slots = self.objective.slots
-        limits = row_limits(self.objective.kernel, slots, X, NOISE_FLOOR)
+        limits = row_limits(self.objective.kernel, slots, X, self._floor)
         limits = self._beliefs.within(slots, limits)
         if not self.direct:
             limits[0][-1] = np.log(self.objective.total_weight / _RESOLVED)
-            limits[1][-1] = np.log(_MOST_NOISE)
+            limits[1][-1] = np.log(_MOST_NOISE * self._floor / NOISE_FLOOR)
         return limits
 
     def firmer(self, x: Vector) -> Vector | None:
@@ -453,7 +454,7 @@ class _Stage:
             return x
         variance, _ = self.objective.prior_variance(x)
         unfloored = np.log(variance) + x[-1]
-        return np.append(x[:-1], np.logaddexp(4 * np.log(NOISE_FLOOR), 4 * unfloored) / 4)
+        return np.append(x[:-1], np.logaddexp(4 * np.log(self._floor), 4 * unfloored) / 4)
 
     def x_of(self, start: Start) -> Vector:
         """Return where a start lies."""

@@ -349,7 +349,8 @@ class IterativeFitter:
 
     def _limits(self, kernel: Kernel, objective: IterativeObjective) -> Limits:
         room = max(self._settings.wrap_tolerance, _ROOM)
-        floor = max(_NOISE_FLOOR, 10 * TOLERANCE * objective.statistics.count)
+        floor = _NOISE_FLOOR * self._settings.noise_unit
+        floor = max(floor, 10 * TOLERANCE * objective.statistics.count)
         lattice, width = objective.density.lattice, self._sketch.width
         limits = parameter_limits(kernel, objective.slots, lattice, width, room, floor)
         return self._settings.beliefs.within(objective.slots, limits)

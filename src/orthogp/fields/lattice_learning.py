@@ -25,7 +25,7 @@ from orthogp.inference.parameters import learned_slots, pack
 from orthogp.inference.threads import BlasThreads, in_threads, one_thread
 from orthogp.kernels import Kernel
 from orthogp.learning.dense import Fitter, Stage
-from orthogp.learning.limits import parameter_limits
+from orthogp.learning.limits import NOISE_FLOOR, parameter_limits
 from orthogp.learning.optimise import Box, Budget, curvature_at, maximise, resolved
 from orthogp.learning.problem import Fit, FitSettings, Progress, Start
 from orthogp.learning.sketches import Sketch
@@ -135,7 +135,9 @@ class LatticeLearner:
                 return dense.fit(starts) if dense_serves(first) else self._iterative().fit(first)
             stage, windows = dense.begin(starts), self._windows()
             start = None
-            if _is_suspicious(stage, windows) or not dense_serves(stage.best):
+            if _is_suspicious(stage, windows, self._settings.noise_unit) or not dense_serves(
+                stage.best
+            ):
                 start = self._start_of_windows(stage, starts, windows)
             if dense_serves(start or stage.best):
                 return self._better(dense, stage, start)
@@ -148,7 +150,7 @@ class LatticeLearner:
         """
         dense = self._dense()
         stage = dense.begin(starts)
-        if _is_suspicious(stage, self._windows()):
+        if _is_suspicious(stage, self._windows(), self._settings.noise_unit):
             return "a dense lattice takes for noise the structure that neighbouring rows share"
         if not self._dense_suffices(dense, stage.best):
             return "the data need more features than a dense lattice has"
@@ -225,10 +227,11 @@ class LatticeLearner:
 
     def _start_of_windows(self, stage: Stage, starts: list[Start], windows: Windows) -> Start:
         """Return the hyperparameters of exact GPs on windows of the rows."""
-        kernel, differences = stage.best.kernel, windows.neighbour_variance
+        kernel, unit = stage.best.kernel, self._settings.noise_unit
+        differences, least = unit * windows.neighbour_variance, unit * _LEAST_NOISE
         self._progress.say("learning from windows of the rows")
         quieter = [
-            Start(start.kernel, min(start.noise_variance, max(share * differences, _LEAST_NOISE)))
+            Start(start.kernel, min(start.noise_variance, max(share * differences, least)))
             for start in (stage.best, *_extremes(starts))
             for share in (0.9, 0.1)
         ]
@@ -288,9 +291,9 @@ class Windows(NamedTuple):
         return float(np.mean(halves))
 
 
-def _is_suspicious(stage: Stage, windows: Windows) -> bool:
+def _is_suspicious(stage: Stage, windows: Windows, unit: float) -> bool:
     """Return whether a stage has more noise than the differences of neighbouring rows."""
-    return stage.best.noise_variance > _SUSPICIOUS * windows.neighbour_variance
+    return stage.best.noise_variance > _SUSPICIOUS * unit * windows.neighbour_variance
 
 
 def choose_windows(rows: Rows, width: Reals) -> Windows:
@@ -327,7 +330,8 @@ def window_start(
     # Two windows find the neighbourhood of the maximum for two sevenths of the price.
     brief = composite([near[0], wide[0]])
     budget = Budget(30, settings.late, _SETTLED)
-    lower, upper = limits(1e-9)
+    floor = NOISE_FLOOR * settings.noise_unit
+    lower, upper = limits(floor)
     vectors = np.unique(
         [
             np.append(pack(s.kernel, objective.slots), np.log(s.noise_variance)).clip(lower, upper)
@@ -338,12 +342,12 @@ def window_start(
     with one_thread():
         # With gradients, which are needed anyway: values alone would be compiled separately.
         start = max(vectors, key=lambda vector: brief(vector)[0])
-        first = resolved(partial(maximise, brief, budget=budget), start, limits)
+        first = resolved(partial(maximise, brief, budget=budget), start, limits, floor)
         x = first.maximum.x
         curvature = curvature_at(brief, x, brief(x)[1], *first.box)
         curvature *= objective.num_windows / brief.num_windows
         attempt = partial(maximise, objective, budget=budget, curvature=curvature)
-        best = resolved(attempt, x, limits).maximum.x
+        best = resolved(attempt, x, limits, floor).maximum.x
     return Start(objective.kernel_at(best), float(np.exp(best[-1])))
 
 

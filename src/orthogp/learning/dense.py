@@ -138,7 +138,7 @@ class Fitter:
         self.settings = settings
         self._threads = BlasThreads(1) if threads is None else threads
         self._num_evaluations = 0
-        self._noise_floor = NOISE_FLOOR
+        self._noise_floor = NOISE_FLOOR * settings.noise_unit
         self._final: Stage | None = None
 
     @property
@@ -156,7 +156,7 @@ class Fitter:
 
     def begin(self, starts: list[Start]) -> Stage:
         """Return the first stage: the best of the starting values, learned with few features."""
-        if starts[0].rows > self.statistics.count / 2:
+        if starts[0].rows > self.statistics.count / 2 / self.settings.noise_unit:
             return self._resumed_stage(starts[0])
         return self._first_stage(starts, self._first_features(starts))
 
@@ -468,7 +468,8 @@ class Fitter:
             close = allowed / (_RATIO_TO_WRAP * np.sqrt(self.settings.max_features))
         else:
             close = allowed * best.noise_variance / prior_variance(best.kernel)
-            close = max(close / self.statistics.count**1.5, _LEAST_WRAP)
+            count, unit = self.statistics.count, self.settings.noise_unit
+            close = max(close / (count * np.sqrt(count / unit)), _LEAST_WRAP)
         return replace(self.layout, wrap_tolerance=min(self.layout.wrap_tolerance, close))
 
     def _ending(

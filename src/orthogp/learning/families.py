@@ -36,7 +36,13 @@ from orthogp.inference.predictive import FamilyPosterior
 from orthogp.inference.threads import BlasThreads, one_thread
 from orthogp.kernels import Kernel
 from orthogp.learning.dense import ROUNDING, SETTLED, Fitter
-from orthogp.learning.limits import choose_decimation, names_at_limit, parameter_limits, wrap_error
+from orthogp.learning.limits import (
+    NOISE_FLOOR,
+    choose_decimation,
+    names_at_limit,
+    parameter_limits,
+    wrap_error,
+)
 from orthogp.learning.optimise import Budget, Summit, maximise, resolved
 from orthogp.learning.problem import Fit, FitSettings, Start
 from orthogp.learning.status import Ending, describe_family
@@ -210,7 +216,8 @@ class FamilyFitter(ABC):
             curvature=None if free else self._curvature,
             alike=slice(len(vector) - 1 - free, len(vector) - 1) if free > _MANY_FREE else slice(0),
         )
-        summit = resolved(attempt, vector, partial(self._all_limits, source, start.kernel, vector))
+        limits = partial(self._all_limits, source, start.kernel, vector)
+        summit = resolved(attempt, vector, limits, NOISE_FLOOR * self.settings.noise_unit)
         maximum = summit.maximum
         self._at_limit = self._names_at_limit(source, summit)
         self._converged = maximum.converged

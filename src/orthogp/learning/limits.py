@@ -243,6 +243,8 @@ def _compiled(
 
 #: The smallest noise variance, relative to the variance of the targets.
 NOISE_FLOOR = 1e-9
+# The largest, in the same unit.
+_MOST_NOISE = 1e3
 
 # Limits of parameters in units where the targets have variance one; lengthscales have their own,
 # and any other parameter may move by a factor of four from its start.
@@ -291,7 +293,7 @@ def parameter_limits(
         lower.append(low)
         upper.append(high)
     lower.append(np.log([noise_floor]))
-    upper.append(np.log([1e3]))
+    upper.append(np.log([max(_MOST_NOISE, _MOST_NOISE * noise_floor / NOISE_FLOOR)]))
     return np.concatenate(lower), np.concatenate(upper)
 
 
@@ -331,7 +333,7 @@ def row_limits(
         lower.append(np.broadcast_to(low, slot.shape).ravel())
         upper.append(np.broadcast_to(high, slot.shape).ravel())
     lower.append(np.log([noise_floor]))
-    upper.append(np.log([1e3]))
+    upper.append(np.log([max(_MOST_NOISE, _MOST_NOISE * noise_floor / NOISE_FLOOR)]))
     return np.concatenate(lower), np.concatenate(upper)
 
 

@@ -53,6 +53,9 @@ class FitSettings:
         Of the certificate: of means in posterior sd, and relative of posterior sd.
     beliefs : Beliefs
         Bounds and priors of hyperparameters, in the units of the targets that are learned from.
+    noise_unit : float
+        The average weight of rows whose noise variances are σ²/w: what starts and limits of σ² are
+        relative to, so that nothing depends on the unit of weights.
     """
 
     num_features: int | None = None
@@ -66,6 +69,7 @@ class FitSettings:
     columns: tuple[int, ...] | tuple[str, ...] = ()
     tolerance: float = TOLERANCE
     beliefs: Beliefs = NO_BELIEFS
+    noise_unit: float = 1.0
 
     @property
     def most_features(self) -> int:

@@ -363,8 +363,9 @@ class NeighbourFitter:
                 low, high = logs - np.log(4), logs + np.log(4)
             lower.append(np.minimum(low, logs))
             upper.append(np.maximum(high, logs))
-        lower.append(np.log([_NOISE_LIMITS[0]]))
-        upper.append(np.log([_NOISE_LIMITS[1]]))
+        unit = self._settings.noise_unit
+        lower.append(np.log([unit * _NOISE_LIMITS[0]]))
+        upper.append(np.log([unit * _NOISE_LIMITS[1]]))
         limits = np.concatenate(lower), np.concatenate(upper)
         return self._settings.beliefs.within(slots, limits)
 
