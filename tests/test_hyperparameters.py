@@ -111,7 +111,7 @@ def test_hamiltonian_draws_follow_a_density_that_bends() -> None:
         return value, np.concatenate([[-v[0] + 2 * v[0] * bent / 0.25, -bent / 0.25], -v[2:]])
 
     box = (np.full(6, -30.0), np.full(6, 30.0))
-    found = draw_from(density, lambda v: density(v)[0], np.zeros(6), box, 2000)
+    found = draw_from(density, lambda v: density(v)[0], np.zeros(6), box, 4000)
     assert found.method == "hamiltonian"
     assert found.effective > 100
     # E v_0 = 0, var v_0 = 1, E v_1 = 1, within four standard errors of the effective draws.

@@ -39,11 +39,13 @@ _REFINEMENTS = 6
 # The promised gain in nats at which the top is reached.
 _AT_TOP = 5e-3
 # The trajectories before the first that counts.
-_WARM_UP = 40
+_WARM_UP = 200
 # The most leapfrog steps of a trajectory.
-_MOST_STEPS = 10
+_MOST_STEPS = 32
+# The shortest step of a trajectory, relative to the longest.
+_SHORTEST = 0.1
 # The share of trajectories that are to be accepted.
-_ACCEPTED = 0.8
+_ACCEPTED = 0.95
 
 
 class Draws(NamedTuple):
@@ -189,11 +191,13 @@ def _hamiltonian(
         momentum = rng.standard_normal(size)
         start = value - momentum @ momentum / 2
         place, slope, end = x, gradient, value
+        # Short steps reach where the density bends more than it does in the middle.
+        own = step * rng.uniform(_SHORTEST, 1.0)
         for _ in range(rng.integers(_MOST_STEPS // 2, _MOST_STEPS + 1)):
-            momentum = momentum + step / 2 * slope
-            place = place + step * momentum
+            momentum = momentum + own / 2 * slope
+            place = place + own * momentum
             end, slope = evaluate(place)
-            momentum = momentum + step / 2 * slope
+            momentum = momentum + own / 2 * slope
             if not np.isfinite(end):
                 break
         gain = end - momentum @ momentum / 2 - start
