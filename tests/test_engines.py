@@ -153,3 +153,28 @@ def test_the_summary_says_that_sums_leave_no_other_engine_to_try() -> None:
     assert "tried: engine" not in model.summary()
     asked = GPRegressor("rbf", solver="dense").fit(X[:2900], y[:2900])
     assert "not tried" not in asked.partial_fit(X[2900:], y[2900:]).summary()
+
+
+@pytest.mark.slow
+def test_tight_clusters_are_not_left_to_a_lattice_that_is_too_coarse() -> None:
+    """Scores of a noisy function differ little, but the lattice's sds would be far too small."""
+    rng = np.random.default_rng(0)
+    centres = rng.uniform(-10, 10, (10, 3))
+    frequencies, phases = 0.8 * rng.standard_normal((3, 400)), rng.uniform(0, 2 * np.pi, 400)
+
+    def f(X: np.ndarray) -> np.ndarray:
+        return np.cos(X @ frequencies + phases).sum(axis=1) * np.sqrt(2 / 400)
+
+    def around(number: int) -> np.ndarray:
+        return (centres[:, None] + 0.15 * rng.standard_normal((10, number, 3))).reshape(-1, 3)
+
+    X, new = around(300), around(30)
+    model = GPRegressor("matern32").fit(X, f(X) + rng.standard_normal(len(X)))
+    mean, sd = model.predict(new, return_std=True)
+    # Errors within a cluster are nearly the same: ten of them.
+    assert np.mean(np.abs(mean - f(new)) < 3 * sd) > 0.9
+    assert model.engine_ == "neighbours"
+    few = model.posterior_.predict(new)
+    all_rows = model.posterior_.with_neighbours(len(X)).predict(new)
+    ratio = np.sqrt(few.variance / all_rows.variance)
+    assert np.sqrt(np.mean((ratio - 1) ** 2)) < 0.1

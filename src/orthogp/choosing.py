@@ -64,6 +64,8 @@ _FEW_GAPS = 0.02
 _MANY_MATTER = 0.2
 # The relative change of sds by twice as many neighbours, above which it is tried as well.
 _LOOSE = 0.05
+# The relative error of sds above which a lattice gives way to an engine with the same score.
+_MOST_LOOSE = 0.1
 
 
 def fit_rows(task: Task) -> Outcome:
@@ -206,8 +208,15 @@ def _best(task: Task, outcomes: list[Outcome]) -> Outcome:
     trials = tuple(map(Outcome.scored, outcomes, scores))
     pairs = zip(outcomes, scores, strict=True)
     same = [outcome for outcome, value in pairs if value >= max(scores) - _SAME]
-    best = min(same, key=lambda outcome: ENGINES.index(outcome.engine))
+    best = min(same, key=lambda outcome: (_is_loose(outcome), ENGINES.index(outcome.engine)))
     return best._replace(trials=trials)
+
+
+def _is_loose(outcome: Outcome) -> bool:
+    """Return whether a lattice on all columns may have sds too far from those of the kernel."""
+    return (
+        outcome.engine in ("dense", "iterative") and outcome.fit.certificate.sd_error > _MOST_LOOSE
+    )
 
 
 class HeldOut(NamedTuple):

@@ -30,6 +30,7 @@ from orthogp.inference.parameters import (
     unpack,
     with_lengthscale_per_column,
 )
+from orthogp.inference.predictive import Gaussian
 from orthogp.kernels import Kernel, RationalQuadratic
 from orthogp.kernels.stationary import Radial
 from orthogp.learning.limits import per_lengthscale
@@ -76,6 +77,8 @@ _PREDICTED = (32, 64, 128, 256)
 _USUAL = 64
 # The nats per row that the usual number of neighbours must be worth.
 _SAME = 0.003
+# The relative change of sds by twice as many neighbours above which as many are taken.
+_LOOSE = 0.1
 # The number of left-out rows that decide on the number of neighbours.
 _CHECKED = 500
 # The change of the kernel's metric, as a factor, at which neighbours are found anew.
@@ -472,15 +475,18 @@ class NeighbourFitter:
         gain = densities[best] - densities[enough]
         if np.mean(gain) > max(prices[best], np.std(gain) / np.sqrt(size)):
             enough = best
-        if enough >= most:
-            return posterior.with_neighbours(len(self._rows.X)), Check(0.0, 0.0)
-        more = found.get(min(2 * enough, most))
-        if more is None:
-            more = posterior.with_neighbours(2 * enough).predict_left_out(chosen)
-        sd = np.sqrt(more.variance)
-        mean_change = np.sqrt(np.mean((more.mean - found[enough].mean) ** 2 / sd[:, None] ** 2))
-        sd_change = np.sqrt(np.mean((np.sqrt(found[enough].variance) / sd - 1) ** 2))
-        return posterior.with_neighbours(enough), Check(float(mean_change), float(sd_change))
+        while True:
+            if enough >= most:
+                return posterior.with_neighbours(len(self._rows.X)), Check(0.0, 0.0)
+            twice = min(2 * enough, most)
+            if twice not in found:
+                found[twice] = posterior.with_neighbours(twice).predict_left_out(chosen)
+            check = _change(found[enough], found[twice])
+            worse = twice not in densities or np.mean(densities[twice] - densities[enough]) < -_SAME
+            if check.sd_change < _LOOSE or worse:
+                return posterior.with_neighbours(enough), check
+            # Variances are to be right where more rows do not predict worse.
+            enough = twice
 
     def _status(self, converged: bool, check: Check) -> str:
         parts = [
@@ -492,6 +498,14 @@ class NeighbourFitter:
         elif not converged:
             parts.append("Learning stopped before it settled.")
         return " ".join(parts)
+
+
+def _change(few: Gaussian, many: Gaussian) -> Check:
+    """Return what the predictions from many neighbours change."""
+    sd = np.sqrt(many.variance)
+    means = np.sqrt(np.mean((many.mean - few.mean) ** 2 / sd[:, None] ** 2))
+    sds = np.sqrt(np.mean((np.sqrt(few.variance) / sd - 1) ** 2))
+    return Check(float(means), float(sds))
 
 
 def _moved(known: Array, lengths: Array) -> bool:
