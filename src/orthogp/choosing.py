@@ -30,6 +30,7 @@ from orthogp.engines import (
 from orthogp.errors import PrecisionError
 from orthogp.exact.few_rows import MANY
 from orthogp.features import Features
+from orthogp.inference.families import resolve_likelihood
 from orthogp.inference.separable import GAUSSIAN, VaryingNoise
 from orthogp.kernels.terms import ADDITIVE_PREFIX, is_additive, split_terms
 from orthogp.learning.problem import Start
@@ -138,13 +139,16 @@ def _choose_counts(task: Task) -> Outcome:
 
 def _beyond_sums(task: Task, joint: Model) -> str:
     """Return why sums on one lattice do not serve, nothing if they do."""
-    kernel = task.estimator.kernel
+    estimator = task.estimator
+    family, kernel = resolve_likelihood(estimator.likelihood), estimator.kernel
+    if family is not None and not family.separates:
+        return f"sums do not tell all under the {estimator.likelihood} likelihood"
     named = isinstance(kernel, str) and kernel.startswith(ADDITIVE_PREFIX)
     if named or len(joint.columns) > MAX_DIMS or _adds_up(joint):
         return f"a lattice takes one kernel on up to {MAX_DIMS} columns"
     if joint.embedding is not None:
         return "the sphere has no lattice"
-    if task.estimator.mean == "linear" or task.rows.num_covariates:
+    if estimator.mean == "linear" or task.rows.num_covariates:
         return "slopes are no functions on a torus"
     return ""
 

@@ -26,6 +26,7 @@ from orthogp.exact.row_pairs import merge_rows
 from orthogp.features import Features, InducingPoints, resolve_features, takes_any_columns
 from orthogp.fields.lattice_learning import LatticeLearner, RowSums
 from orthogp.inference.bounds import TOLERANCE
+from orthogp.inference.families import resolve_likelihood
 from orthogp.inference.parameters import NO_BELIEFS
 from orthogp.inference.predictive import PredictivePosterior
 from orthogp.inference.separable import GAUSSIAN, Separable, VaryingNoise
@@ -299,14 +300,21 @@ def fit_counts(
     attempt = Attempt(task, model, kept, began)
     family, totals, units = kept.family, kept.statistics, attempt.units
     assert family is not None
+    scale = float(units.scale[0])
     if previous is not None and previous.likelihood is not None:
-        family = previous.likelihood
+        family = previous.likelihood.scaled(1 / scale)
+        ratio = float(task.estimator.target_scale_[0] / scale) ** 2
+        previous = replace(previous, kernel=previous.kernel.scaled(ratio), likelihood=family)
     else:
         average, square = totals.target_totals[0] / totals.count, totals.yy[0] / totals.count
         shift = float(kept.shift[0])
         family = family.started(average + shift, square + 2 * average * shift + shift**2)
     data = Counts(kept.rows, kept.mean, family, float(units.offset[0]))
+    if not family.separates:
+        data = Counts(kept.standardised_rows(units), kept.mean, family, 0.0)
     choice, learn = model.inner, attempt.settings.learn
+    if not choice.from_name:
+        choice = choice._replace(kernel=choice.kernel.scaled(1 / attempt.unit))
     if choice.from_name or learn:
         # Of kilometres a user has no reliable guess.
         starts = data.starts(choice, guessed=is_on_sphere(choice.kernel))
@@ -316,7 +324,8 @@ def fit_counts(
         starts = [replace(previous, shape=-1), *starts]
     with within_precision():
         fit = SiteFitter(data, attempt.settings, attempt.threads).fit(starts)
-    return attempt.outcome(fit, "exact")
+    assert fit.likelihood is not None
+    return attempt.outcome(replace(fit, likelihood=fit.likelihood.scaled(scale)), "exact")
 
 
 def fit_points(
@@ -498,13 +507,19 @@ def _fit_varying_noise(attempt: Attempt, rows: Rows | None, previous: Start | No
 
 def check_separable(estimator: Any, model: Model) -> None:
     """Raise `InputError` unless the sums of one lattice can serve an estimator's likelihood."""
-    what = f"the {getattr(estimator, 'likelihood', 'binomial')} likelihood"
+    name = getattr(estimator, "likelihood", "binomial")
+    what, family = f"the {name} likelihood", resolve_likelihood(name)
+    if family is not None and not family.separates:
+        raise InputError(
+            f"Sums over the rows do not tell all under {what}: fit the rows themselves, with "
+            'solver="auto".'
+        )
     if model.additive or model.embedding is not None or len(model.columns) > MAX_DIMS:
         raise InputError(
             f"Sums under {what} are of one kernel on up to {MAX_DIMS} columns jointly, which one "
             'lattice holds: use solver="auto", or choose columns by kernel.on(0, 2).'
         )
-    if estimator.features not in ("auto", "lattice") or estimator.solver == "iterative":
+    if estimator.features not in ("auto", "lattice") or estimator.solver not in ("auto", "dense"):
         raise InputError(
             f'A lattice or the rows themselves serve {what}: use features="auto" and solver="auto".'
         )

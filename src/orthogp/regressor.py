@@ -118,9 +118,10 @@ class GPRegressor(GPPredictor):
     random_state : int, optional
         The default seed of `sample_y`; fitting is deterministic.
     likelihood : {"gaussian", "heteroscedastic", "poisson", "binomial", "negative-binomial",
-        "gamma"}
-        How targets come about, given f; see docs/likelihoods.md. All but the first take one kernel
-        on up to three columns, and the posterior of f is the closest Gaussian.
+        "gamma", "student-t"}
+        How targets come about, given f; see docs/likelihoods.md. Under all but the first the
+        posterior of f is the closest Gaussian. One kernel on up to three columns learns from sums;
+        others, and "student-t" (noise with outliers), keep up to 5000 rows.
 
     Attributes
     ----------
@@ -157,7 +158,9 @@ class GPRegressor(GPPredictor):
     likelihood_ : Likelihood or None
         The likelihood, `None` if the noise is Gaussian; `noise_variance_` has no meaning then.
     dispersion_ : float or None
-        r of the negative binomial, and the shape of the gamma likelihood.
+        r of the negative binomial, the shape of the gamma likelihood, the scale of Student's t.
+    degrees_ : float or None
+        The degrees of freedom of Student's t.
     passes_ : int
         How often all rows were read.
     noise_posterior_ : Posterior or None
@@ -384,6 +387,7 @@ class GPRegressor(GPPredictor):
         self._last = Start(fit.kernel, fit.noise_variance, **seen)
         self.likelihood_, self.passes_ = fit.likelihood, fit.passes
         self.dispersion_ = getattr(fit.likelihood, "learned", None)
+        self.degrees_ = getattr(fit.likelihood, "degrees", None)
         self.statistics_, self.target_shift_ = sketch.statistics, sketch.shift
         self.target_offset_, self.target_scale_ = units.offset, units.scale
         self.posterior_, self.domain_ = outcome.posterior, covered

@@ -17,14 +17,9 @@ from orthogp.features import EXACT, Features, resolve_features, takes_any_column
 from orthogp.files.dates import dates_as_numbers, domain_as_numbers
 from orthogp.inference import Domain
 from orthogp.inference.bounds import TOLERANCE
+from orthogp.inference.families import LIKELIHOODS, resolve_likelihood
 from orthogp.inference.parameters import Beliefs
-from orthogp.inference.separable import (
-    GAUSSIAN,
-    LIKELIHOODS,
-    Likelihood,
-    VaryingNoise,
-    resolve_likelihood,
-)
+from orthogp.inference.separable import GAUSSIAN, Likelihood, VaryingNoise
 from orthogp.kernels import Kernel, Noise
 from orthogp.kernels.sphere import Embedding, is_on_sphere, latitudes
 from orthogp.kernels.terms import (

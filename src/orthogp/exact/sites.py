@@ -214,6 +214,8 @@ class SiteObjective:
         least = _LEAST / covariances[-1]
 
         def at(sites: Sites) -> Approximation:
+            if not np.all(sites.precisions > 0):
+                raise PrecisionError("Steps this long leave no noise: take shorter ones.")
             regression = self._process.with_targets(sites.targets, sites.precisions)
             return self._approximation(regression, own, covariances, likelihood, sites)
 

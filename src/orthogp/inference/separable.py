@@ -43,8 +43,8 @@ DISPERSIONS = (1e-2, 1e4)
 _NODES = 64
 # Nodes of the Gauss-Hermite rule by which quantiles average over f.
 _HERMITE = 32
-# Halvings of the interval that holds a quantile.
-_HALVINGS = 60
+#: Halvings of the interval that holds a quantile.
+HALVINGS = 60
 #: Nodes and weights of the Gauss-Hermite rule that averages over the log noise variance.
 NOISE_NODES, NOISE_WEIGHTS = np.polynomial.hermite_e.hermegauss(16)
 NOISE_WEIGHTS = NOISE_WEIGHTS / NOISE_WEIGHTS.sum()
@@ -110,6 +110,8 @@ class Likelihood(ABC):
     wanted: ClassVar[str]
     #: Between which ends means of the targets, of size one, lie.
     range_of_means: ClassVar[tuple[float, float]] = (0.0, np.inf)
+    #: Whether sums over the rows tell all; else each row is looked at.
+    separates: ClassVar[bool] = True
     #: Whether targets are whole numbers.
     whole: ClassVar[bool] = True
     #: The longest step toward the sites that are asked for: one where they are Newton's.
@@ -139,6 +141,10 @@ class Likelihood(ABC):
         """The smallest and the largest logarithms, (k,) each."""
         low, high = np.log(DISPERSIONS)[:, None] if self.dispersed else np.empty((2, 0))
         return low, high
+
+    def scaled(self, factor: float) -> Self:
+        """Return the likelihood of targets that are multiplied by a factor, where they may be."""
+        return self
 
     @property
     def learned(self) -> float | None:
@@ -258,14 +264,14 @@ class Likelihood(ABC):
 
         expected, spread = self.moments(mean, variance, sizes)
         lower, upper = np.full(len(mean), -1.0 if self.whole else 0.0), expected + np.sqrt(spread)
-        for _ in range(_HALVINGS):
+        for _ in range(HALVINGS):
             short = below(upper)
             if not short.any():
                 break
             upper = np.where(short, 2 * upper + 1, upper)
         if self.whole:
             upper = np.ceil(upper)
-        for _ in range(_HALVINGS):
+        for _ in range(HALVINGS):
             middle = (lower + upper) / 2
             middle = np.floor(middle) if self.whole else middle
             short = below(middle)
@@ -584,23 +590,8 @@ class VaryingNoise(Separable):
         sd = np.sqrt(variance[:, None] + sizes)
         ends = mean[:, None] + sd * ndtri(probability)
         lower, upper = ends.min(axis=1), ends.max(axis=1)
-        for _ in range(_HALVINGS):
+        for _ in range(HALVINGS):
             middle = (lower + upper) / 2
             below = ndtr((middle - mean)[:, None] / sd) @ NOISE_WEIGHTS < probability
             lower, upper = np.where(below, middle, lower), np.where(below, upper, middle)
         return upper
-
-
-_KINDS: tuple[type[Likelihood], ...] = (Poisson, Binomial, NegativeBinomial, Gamma, VaryingNoise)
-#: The likelihoods that `GPRegressor` knows by name.
-LIKELIHOODS = (GAUSSIAN, *(kind.known_as for kind in _KINDS))
-
-
-def resolve_likelihood(name: str) -> Likelihood | None:
-    """Return the likelihood of a name; `None` stands for Gaussian noise."""
-    for kind in _KINDS:
-        if kind.known_as == name:
-            return kind()
-    if name == GAUSSIAN:
-        return None
-    raise InputError(f"likelihood must be one of {', '.join(LIKELIHOODS)}, got {name!r}.")

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from orthogp.errors import InputError, LatticeMismatchError
 from orthogp.features import MeanPrior
-from orthogp.inference.separable import GAUSSIAN, Likelihood, VaryingNoise, resolve_likelihood
+from orthogp.inference.families import resolve_likelihood
+from orthogp.inference.separable import GAUSSIAN, Likelihood, VaryingNoise
 from orthogp.kernels.terms import Term
 from orthogp.learning.layout import Factors, Layout, Setup
 from orthogp.learning.problem import FitSettings
@@ -42,6 +43,8 @@ OFFSET_SD = 10.0
 # and of the slopes, per half extent of the data.
 SLOPE_SD = 10.0
 
+# The distance between the quartiles of a normal distribution, in standard deviations.
+_QUARTILES = 1.349
 # The most rows that are sorted before they are summed for several components.
 _FEW_ROWS = 2000
 
@@ -448,6 +451,18 @@ class KeptRows(Sketch):
         setup = Setup(mean=self.mean.kind, num_threads=num_threads)
         sketch = Sketch.begin(self.rows, setup)
         return replace(sketch, mean=self.mean)
+
+    def units(self, *, shared: bool) -> Units:
+        """Return offset and scale that standardise the targets."""
+        family = self.family
+        if family is None or family.separates:
+            return super().units(shared=shared)
+        # Outliers move neither the median nor the quartiles.
+        low, middle, high = np.quantile(self.y[:, 0], [0.25, 0.5, 0.75])
+        scale = (high - low) / _QUARTILES
+        if not scale > ROUNDING * abs(middle):
+            scale = max(float(np.std(self.y[:, 0])), _CONSTANT_SD * max(abs(middle), 1.0))
+        return Units(np.array([middle]), np.array([scale]), constant=False)
 
     @property
     def rows(self) -> Rows:

@@ -11,6 +11,7 @@ import numpy as np
 
 from orthogp.features import resolve_features
 from orthogp.files.dates import time_scales
+from orthogp.inference.families import StudentT
 from orthogp.kernels import Categorical, Cyclic, Kernel, Product
 from orthogp.kernels.base import EARTH_RADIUS
 from orthogp.kernels.sphere import Sphere
@@ -220,6 +221,8 @@ def _noise(model: GPRegressor) -> _Line:
     if model.noise_posterior_ is not None:
         sd = float(np.sqrt(model.noise_variance_))
         dispersion = f", noise sd around {sd:.4g}, its log variance {model.noise_posterior_.kernel}"
+    if isinstance(family, StudentT):
+        dispersion = f", scale {family.dispersion:.4g}, degrees of freedom {family.degrees:.3g}"
     passes = "one pass over the rows"
     if isinstance(model._sketch, KeptRows):
         passes = "the rows are kept"

@@ -28,7 +28,8 @@ from orthogp.features.vff import VariationalFourierSeries
 from orthogp.inference import Certificate, Domain
 from orthogp.inference.bounds import TOLERANCE
 from orthogp.inference.certificates import Guarantee
-from orthogp.inference.separable import GAUSSIAN, LIKELIHOODS, resolve_likelihood
+from orthogp.inference.families import LIKELIHOODS, resolve_likelihood
+from orthogp.inference.separable import GAUSSIAN
 from orthogp.kernels import (
     Categorical,
     Gamma,

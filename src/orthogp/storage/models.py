@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from importlib import import_module
 from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 
@@ -24,6 +24,7 @@ from orthogp.exact.process import ExactPosterior
 from orthogp.features.series import SeriesFeatures
 from orthogp.files.columns import UNITS, TimeScale
 from orthogp.inference import Certificate, Domain
+from orthogp.inference.families import StudentT
 from orthogp.inference.predictive import FamilyPosterior
 from orthogp.inference.separable import VaryingNoise
 from orthogp.kernels import Kernel, resolve_kernel
@@ -304,6 +305,7 @@ class KeptRegressor(KeptFit):
     covariate_names: tuple[str, ...] = ()
     noise_in_kernel: bool = False
     dispersion: float | None = None
+    degrees: float | None = None
     passes: int = 1
     noise_posterior: KeptPosterior | None = None
 
@@ -365,6 +367,10 @@ class KeptRegressor(KeptFit):
             positive = family is not None and family.dispersed and self.dispersion > 0
             demand(positive, "must be positive, for a likelihood that has one", "dispersion")
             family = None if family is None else family.with_dispersion(self.dispersion)
+        if isinstance(family, StudentT):
+            degrees = self.degrees or 0.0
+            demand(degrees > 2, "must be above 2", "degrees")
+            family = replace(family, degrees=degrees)
         model.likelihood_ = family
         rows = sketch.statistics.count
         model._last = Start(
