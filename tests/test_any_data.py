@@ -9,6 +9,7 @@ import warnings
 from typing import NamedTuple
 
 import numpy as np
+import pytest
 
 from orthogp import FitWarning, GPRegressor, OrthogpError, OutOfDomainWarning
 
