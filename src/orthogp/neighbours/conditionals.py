@@ -176,8 +176,9 @@ def solve(K: Array, right: Array) -> Array:
     try:
         return np.asarray(np.linalg.solve(K, right), dtype=np.float64)
     except np.linalg.LinAlgError:
-        # Rows that coincide in double precision, without noise: an ulp tells them apart.
-        ridge = 1e-15 * np.einsum("cii->ci", K).max(axis=1)
+        # Rows that coincide in double precision, without noise: what rounding may do to a matrix of
+        # m rows tells them apart.
+        ridge = 2 * len(K[0]) * np.finfo(np.float64).eps * np.einsum("cii->ci", K).max(axis=1)
         tilted = K + ridge[:, None, None] * np.eye(K.shape[1])
         return np.asarray(np.linalg.solve(tilted, right), dtype=np.float64)
 
