@@ -257,7 +257,7 @@ PROVOKED = {
         "This model is not a sum of components with lattices of their own:",
     ),
     "category": (
-        lambda: command("fit c.csv --target y --out o", c="x,kind,y\n1,a,2\n2,b,3\n"),
+        lambda: command("fit c.csv --target kind --inputs x --out o", c="x,kind,y\n1,a,2\n2,b,3\n"),
         "Column 'kind' must hold finite numbers, got 'a' in line 2 of c.csv:",
     ),
     "date": (

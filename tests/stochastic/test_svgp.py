@@ -19,7 +19,7 @@ from orthogp.inference.bounds import titsias_bound
 from orthogp.inference.likelihoods import Bernoulli, Gaussian, Likelihood, Poisson, StudentT
 from orthogp.inference.moments import moments_from_rows
 from orthogp.kernels import RBF, Kernel, Matern32
-from orthogp.stochastic import SparseVariational, TrainingSettings, svgp, svgp_objective
+from orthogp.stochastic import SparseVariational, TrainingSettings, baselines, svgp_objective
 from orthogp.stochastic.normals import Covariance, DenseNormal, DiagonalNormal, Normal
 from orthogp.stochastic.training import Batch, BatchSource, train
 from tests import oracles
@@ -145,7 +145,7 @@ def test_predictions_do_not_depend_on_the_blocks(monkeypatch: pytest.MonkeyPatch
     model, _ = make_problem(1, Gaussian(0.0), "dense")
     X = make_rows(2, 20, 1).X
     whole = model.predict(X)
-    monkeypatch.setattr(svgp, "_ROWS_PER_BLOCK", 8)
+    monkeypatch.setattr(baselines, "_ROWS_PER_BLOCK", 8)
     for got, wanted in zip(model.predict(X), whole):
         np.testing.assert_allclose(got, wanted, rtol=1e-13)
 
@@ -281,7 +281,7 @@ def test_crowded_points_have_finite_values_and_gradients(double: None) -> None:
 
 def test_rounding_does_not_make_variances_negative(monkeypatch: pytest.MonkeyPatch) -> None:
     # Without ε, nothing but rounding is left out at the points themselves, here of either sign.
-    monkeypatch.setattr(svgp, "JITTER", 0.0)
+    monkeypatch.setattr(baselines, "JITTER", 0.0)
     model, _ = make_problem(1, Gaussian(0.0), "diagonal", Matern32(1.3, 0.2))
     Z = np.linspace(-3, 3, 37)[:, None]
     q = DiagonalNormal(np.zeros(37), np.full(37, -80.0))

@@ -539,6 +539,10 @@ def _plain_ticks(axes: Axes) -> None:
 
 def _draw_observed(found: RegressionDiagnostics, target: int, label: str, axes: Axes) -> None:
     counts, (low, high) = found.target_count[target], found.target_range[target]
+    least = 1e-6 * max(abs(low), abs(high)) or 1.0
+    if high - low < least:
+        # Targets that do not vary have a picture all the same.
+        low, high = low - least, high + least
     shown = np.where(counts > 0, counts, np.nan)
     look = {"cmap": blend("#b3d1e6", BLUE, "#08264a"), "vmin": 0.0, "vmax": float(counts.max())}
     draw_image(axes, shown, (low, high, low, high), {"label": "rows"}, **look)
