@@ -174,7 +174,7 @@ class GPPredictor(RegressorMixin, GPEstimator):
         """Return quantiles of new observations y at the rows of X, (n, q) or (n, p, q).
 
         P(y ≤ result) is at least the probability asked for, f being averaged over its posterior;
-        `sizes` are exposure or trials as in `predict`.
+        `covariates`, and exposure or trials (`sizes`), are as in `predict`.
         """
         check_is_fitted(self, "posterior_")
         return target_quantiles(self, X, quantiles, sizes, covariates)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
@@ -40,7 +40,7 @@ from orthogp.validation import (
     check_likelihood,
     check_rows,
     check_settings,
-    check_takes_size,
+    check_size_column,
     choose_model,
     kernel_of,
     warn_constant_columns,
@@ -253,7 +253,7 @@ class GPRegressor(GPPredictor):
         *,
         weights: str | None = None,
         covariates: Sequence[str] | None = None,
-        size: str | None = None,
+        size: str | Mapping[str, str] | None = None,
         skip_bad: bool = False,
         memory: float = MEMORY,
         scheduler: Any = None,
@@ -276,8 +276,8 @@ class GPRegressor(GPPredictor):
             The column of weights.
         covariates : sequence of str, optional
             The columns with linear effects; see `fit`.
-        size : str, optional
-            The column of exposures, or of trials.
+        size : str or mapping, optional
+            The column of exposures, or of trials; {"offset": name} for one of offsets.
         skip_bad : bool
             Whether rows that cannot be read are left out instead of refused.
         memory : float
@@ -285,11 +285,14 @@ class GPRegressor(GPPredictor):
         scheduler : str or distributed.Client, optional
             A dask scheduler, whose workers sum the rows: they must see the files.
         """
-        if size is not None:
-            check_takes_size(self.likelihood, "size")
-            target = [target, size] if isinstance(target, str) else [*target, size]
         source = open_source(
-            data, target, inputs, weights=weights, covariates=covariates, skip_bad=skip_bad
+            data,
+            target,
+            inputs,
+            weights=weights,
+            covariates=covariates,
+            skip_bad=skip_bad,
+            size=check_size_column(self.likelihood, size),
         )
         fit_files(self, source, memory, scheduler)
         return self

@@ -153,6 +153,17 @@ def check_takes_size(likelihood: str, name: str) -> None:
         )
 
 
+def check_size_column(likelihood: str, size: Any) -> dict[str, str]:
+    """Return the column of exposures, offsets or trials by which of these it holds, if any."""
+    given = {"size": size} if isinstance(size, str) else dict(size or {})
+    if len(given) > 1:
+        raise InputError(f"One column says how much a row stands for, got {', '.join(given)}.")
+    for name in given:
+        check_takes_size(likelihood, name)
+    family = resolve_likelihood(likelihood)
+    return {str(family and family.size_is) if k == "size" else k: str(v) for k, v in given.items()}
+
+
 def check_no_sizes(likelihood: str, **given: ArrayLike | None) -> None:
     """Raise `InputError` if exposure or trials are given to a likelihood that has none."""
     for name, value in given.items():

@@ -5,13 +5,14 @@ import pytest
 from scipy import stats
 from scipy.integrate import quad
 
+from orthogp import GPRegressor
 from orthogp.features import Lattice, MeanPrior
 from orthogp.inference.parameters import learned_slots, pack, unpack
 from orthogp.inference.separable import Binomial, Gamma, NegativeBinomial, Poisson
 from orthogp.kernels import RBF, Matern52
 from orthogp.likelihoods.measures import RowMeasure, TorusMeasure
 from orthogp.likelihoods.variational import Model, VariationalBound
-from orthogp.rows import Rows
+from orthogp.rows import Domain, Rows
 from orthogp.statistics import FourierStatistics, FrequencyLattice
 
 FAMILIES = [Poisson(), Binomial(), NegativeBinomial(2.3), Gamma(3.1)]
@@ -266,3 +267,42 @@ def test_a_dispersion_between_the_nodes_has_the_right_normaliser():
             stats.nbinom.logpmf(y, r, 0.5) - (r + y) * np.log(0.5) + r * np.log(r)
         )
         np.testing.assert_allclose(family.normaliser(constants, 5.5), exact, rtol=1e-10)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_window_around_the_rows_changes_nothing(seed):
+    """In one column and in two: weights that fall to zero beyond the rows give the same q."""
+    problem = Problem(Poisson(), seed)
+    box = Domain.around(problem.rows.X)
+    furthest = 2 * problem.lattice.extent
+    windowed = TorusMeasure(problem.sums, furthest // 4, box).further(furthest)
+    assert windowed is not None
+    assert windowed.fall is not None
+    known = furthest, problem.constants, problem.offset
+    bound = VariationalBound(
+        Model(problem.features, problem.family, windowed, *known), problem.kernel
+    )
+    q = bound.ascend(problem.kernel, problem.family, polish=True)
+    plain = problem.bound()
+    other = plain.ascend(problem.kernel, problem.family, polish=True)
+    cuts = [
+        own.cut_errors(each, problem.kernel, problem.family).mean
+        for own, each in ((bound, q), (plain, other))
+    ]
+    assert cuts[0] < 1e-8
+    assert np.linalg.norm(other.chol.T @ (q.mean - other.mean)) < sum(cuts) + 1e-9
+    np.testing.assert_allclose(q.bound.total, other.bound.total, rtol=1e-9)
+
+
+def test_many_counts_are_resolved_though_f_is_free_where_no_rows_are():
+    """Between the rows' images f rises to huge values on the way: rounding must not be followed."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(0, 10, (200_000, 1))
+    y = rng.poisson(np.exp(np.sin(2 * X[:, 0]) + 0.3 * X[:, 0] - 2))
+    settings = {"likelihood": "poisson", "learn": False}
+    model = GPRegressor(RBF(5.6, 2.0), **settings).fit(X, y)
+    assert model.passes_ == 1
+    assert model.certificate_.mean_error < 1e-3
+    grid = np.linspace(0, 10, 50)[:, None]
+    truth = np.sin(2 * grid[:, 0]) + 0.3 * grid[:, 0] - 2
+    assert np.abs(model.predict_latent(grid) - truth).max() < 0.2

@@ -25,6 +25,7 @@ from orthogp.cli.console import (
 from orthogp.cli.options import (
     INTERVALS,
     SIZE,
+    Family,
     Given,
     Interval,
     NamesOption,
@@ -36,6 +37,7 @@ from orthogp.cli.options import (
     family_names,
     gather,
     kernel_option,
+    likelihood_options,
     mean_of,
     mean_option,
     output_options,
@@ -55,6 +57,7 @@ Examples:
   orthogp fit 'rides/*.parquet' --target delay --inputs time,distance --out model.orthogp
   orthogp fit 'rides/*.parquet' --target delay --scheduler tcp://node1:8786 --out model.orthogp
   orthogp fit stats.orthogp --kernel rbf --out model.orthogp
+  orthogp fit shops.csv --target sold --likelihood poisson --exposure hours --out model.orthogp
   orthogp fit flowers.csv --target species --inputs length,width --classify --out model.orthogp
   cat data.csv | orthogp fit - --target y --out model.orthogp --json
 """
@@ -73,7 +76,7 @@ Example:
   orthogp merge monday.orthogp tuesday.orthogp --out week.orthogp
 """
 # What two files of statistics must agree in.
-_SHARED = ("inputs", "targets", "weights", "covariates", "times")
+_SHARED = ("inputs", "targets", "weights", "covariates", "times", "size")
 
 
 class ModelOptions(NamedTuple):
@@ -88,7 +91,7 @@ class ModelOptions(NamedTuple):
     max_memory: float | None
     classify: bool
 
-    def regressor(self) -> GPRegressor:
+    def regressor(self, likelihood: str) -> GPRegressor:
         """Return the model, not yet fitted."""
         from orthogp import GPRegressor
 
@@ -100,6 +103,7 @@ class ModelOptions(NamedTuple):
             solver=self.solver,
             max_seconds=self.max_seconds,
             max_memory=self.max_memory,
+            likelihood=likelihood,
         )
 
     def classifier(self) -> GPClassifier:
@@ -140,6 +144,7 @@ class RowOptions(NamedTuple):
     help="The number of features.  [default: as many as the certificate needs]",
 )
 @mean_option
+@likelihood_options
 @click.option(
     "--classify",
     is_flag=True,
@@ -186,17 +191,29 @@ class RowOptions(NamedTuple):
     "model's file then holds averages over bins, and rows that are alone in their bin.",
 )
 @output_options("Where the model goes.")
-@gather(given=Given, model=ModelOptions, rows=RowOptions, summing=Summing, output=Output)
+@gather(
+    given=Given, model=ModelOptions, family=Family, rows=RowOptions, summing=Summing, output=Output
+)
 def fit(
-    given: Given, model: ModelOptions, rows: RowOptions, summing: Summing, output: Output
+    given: Given,
+    model: ModelOptions,
+    family: Family,
+    rows: RowOptions,
+    summing: Summing,
+    output: Output,
 ) -> None:
     """Fit a Gaussian process to files, or to statistics made by sketch.
 
     Prints the model, its bounds and what they guarantee. Date-times become numbers in a unit that
     is printed; an input of words is a category, and each has an effect of its own beside the
-    function of the others. With --classify the target is a label.
+    function of the others. With --likelihood the target is a count, a share or a positive amount;
+    with --classify it is a label.
     """
     out = output.out
+    if model.classify and (family.size or family.likelihood != "gaussian"):
+        raise click.UsageError(
+            "A classifier has a likelihood of its own: leave out --classify or --likelihood."
+        )
     summing.check(given.data)
     check_saved(out, given.data, MODEL, force=output.force)
     with output.console() as console:
@@ -208,13 +225,13 @@ def fit(
                 raise click.UsageError(
                     "Statistics cover what they were made for: give --domain to orthogp sketch."
                 )
-            named = (given.target, given.inputs, given.weights, given.covariates)
+            named = (given.target, given.inputs, given.weights, given.covariates, *family[1:])
             if any(columns is not None for columns in named):
                 raise click.UsageError(
-                    "Statistics know their columns: leave out --target, --inputs, --weights and "
-                    "--covariates."
+                    "Statistics know their columns: leave out --target, --inputs, --weights, "
+                    "--covariates, --exposure, --offset and --trials."
                 )
-            fitted = _from_sketch(model, statistics)
+            fitted = _from_sketch(model, family, statistics)
         else:
             if given.target is None:
                 raise click.UsageError("Missing option '--target': the column to predict.")
@@ -223,7 +240,8 @@ def fit(
 
                 fitted = fit_labels(model, console, given, rows, summing)
             else:
-                fitted = _from_rows(model, console, given, rows, summing, output.checkpoint)
+                how = (rows, summing, output.checkpoint)
+                fitted = _from_rows(model, family, console, given, *how)
         write_out(out, fitted.save)
         output.remove_checkpoint()
         saved = "" if out == STANDARD else f"\nModel: {out}"
@@ -253,7 +271,7 @@ def _sketch_file(data: Sequence[str]) -> str | None:
     return named[0]
 
 
-def _from_sketch(options: ModelOptions, path: str) -> GPRegressor | GPClassifier:
+def _from_sketch(options: ModelOptions, family: Family, path: str) -> GPRegressor | GPClassifier:
     from orthogp.storage import load_sketch
 
     sketch, about = load_sketch(path)
@@ -261,7 +279,7 @@ def _from_sketch(options: ModelOptions, path: str) -> GPRegressor | GPClassifier
         classifier = options.classifier().fit_sketch(sketch)
         classifier.about_ = about  # type: ignore[attr-defined]
         return classifier
-    model = options.regressor()
+    model = options.regressor(_shared_likelihood(family, sketch, path))
     if options.mean is None and sketch.mean.kind == "linear":
         model.set_params(mean="linear")
     model.fit_sketch(sketch)
@@ -270,8 +288,23 @@ def _from_sketch(options: ModelOptions, path: str) -> GPRegressor | GPClassifier
     return model
 
 
+def _shared_likelihood(family: Family, sketch: Sketch | None, path: str) -> str:
+    """Return the likelihood of statistics, which must be the one that was named, if any was."""
+    from orthogp.errors import InputError
+
+    if sketch is None or family.likelihood == sketch.likelihood:
+        return family.likelihood
+    if family.likelihood != "gaussian":
+        raise InputError(
+            f"{path} holds sums for the {sketch.likelihood} likelihood, not for "
+            f"{family.likelihood}: leave out --likelihood, or sum the rows again."
+        )
+    return sketch.likelihood
+
+
 def _from_rows(
     options: ModelOptions,
+    family: Family,
     console: Console,
     given: Given,
     rows: RowOptions,
@@ -281,15 +314,18 @@ def _from_rows(
     from orthogp.files.source import as_tables, open_source
 
     with as_tables(given.data) as files:
-        source = open_source(files, **given.columns(), categories=True).with_categories()
+        source = open_source(files, **given.columns(), categories=True, size=family.size)
+        source = source.with_categories()
         # What follows takes seconds to import: what is wrong with the first rows is said before.
         next(source.blocks(), None)
         from orthogp.errors import OrthogpError
         from orthogp.files.fitting import SAMPLE_ROWS, fit_source
         from orthogp.files.summing import Pass
         from orthogp.report import diagnose
+        from orthogp.validation import check_size_column
 
-        model = options.regressor()
+        check_size_column(family.likelihood, family.size)
+        model = options.regressor(family.likelihood)
         take_categories(model, source.reading)
         if rows.domain is not None:
             source = covering(model, source, rows.domain)
@@ -306,7 +342,7 @@ def _from_rows(
             )
             read = fit_source(model, source, how, rows.memory)
     console.tell_rows(read.source.reading, read.tally)
-    if rows.diagnostics:
+    if rows.diagnostics and model.likelihood_ is None:
         some = read.sample
         y = some.y[:, 0] if some.one_target else some.y
         covariates = some.covariates if some.num_covariates else None
@@ -345,6 +381,9 @@ def model_values(model: Any, out: str) -> dict[str, Any]:
             "seconds": dict(model.timings_),
         }
     shared |= {"kernel": _kernel_values(model.kernel_), "noise_variance": model.noise_variance_}
+    if getattr(model, "likelihood_", None) is not None:
+        shared |= {"likelihood": model.likelihood, "dispersion": model.dispersion_}
+        del shared["noise_variance"]
     if not hasattr(model, "certificate_"):
         return shared
     certificate = model.certificate_
@@ -405,6 +444,7 @@ class LatticeOptions(NamedTuple):
 @data_options
 @kernel_option
 @mean_option
+@likelihood_options
 @click.option(
     "--domain",
     type=INTERVALS,
@@ -420,8 +460,10 @@ class LatticeOptions(NamedTuple):
 )
 @summing_options
 @output_options("Where the statistics go.")
-@gather(given=Given, wanted=LatticeOptions, summing=Summing, output=Output)
-def sketch(given: Given, wanted: LatticeOptions, summing: Summing, output: Output) -> None:
+@gather(given=Given, wanted=LatticeOptions, family=Family, summing=Summing, output=Output)
+def sketch(
+    given: Given, wanted: LatticeOptions, family: Family, summing: Summing, output: Output
+) -> None:
     """Sum the rows of files in one pass, for models to be fitted later.
 
     Memory stays bounded however large the files are. The statistics serve any kernel; of more than
@@ -436,7 +478,7 @@ def sketch(given: Given, wanted: LatticeOptions, summing: Summing, output: Outpu
     with output.console() as console:
         with as_tables(given.data) as files:
             given = given._replace(data=tuple(files))
-            found, about = _sum(console, given, wanted, summing, output.checkpoint)
+            found, about = _sum(console, given, wanted, family, summing, output.checkpoint)
         _save(console, output, found, about)
         output.remove_checkpoint()
 
@@ -507,6 +549,7 @@ def _sum(
     console: Console,
     given: Given,
     wanted: LatticeOptions,
+    family: Family,
     summing: Summing,
     checkpoint: str | None,
 ) -> tuple[Sketch, dict[str, Any]]:
@@ -514,7 +557,8 @@ def _sum(
     from orthogp.files.columns import scale_from_json
     from orthogp.files.source import open_source
 
-    columns, times = given.columns(), None
+    columns: dict[str, Any] = {**given.columns(), "size": family.size or None}
+    times = None
     like, extent = None, None
     if wanted.lattice_of is not None:
         from orthogp.storage import load_sketch
@@ -531,8 +575,11 @@ def _sum(
     from orthogp import GPRegressor
     from orthogp.files.fitting import about_rows, begin_like
     from orthogp.files.summing import Pass, sum_files
+    from orthogp.validation import check_size_column
 
-    estimator = GPRegressor(wanted.kernel, mean=mean_of(wanted.mean))
+    likelihood = _shared_likelihood(family, like, str(wanted.lattice_of))
+    check_size_column(likelihood, columns["size"])
+    estimator = GPRegressor(wanted.kernel, mean=mean_of(wanted.mean), likelihood=likelihood)
     if wanted.domain is not None:
         source = scaled_for(source, wanted.domain)
         extent = domain_in_numbers(wanted.domain, source.reading)
@@ -556,7 +603,7 @@ def _same_columns(columns: dict[str, Any], about: dict[str, Any]) -> dict[str, A
     from orthogp.errors import InputError
 
     columns = dict(columns)
-    for name in ("targets", "inputs", "weights", "covariates"):
+    for name in ("targets", "inputs", "weights", "covariates", "size"):
         known = about.get(name)
         if columns[name] is None:
             columns[name] = known

@@ -68,6 +68,13 @@ def _steps(text: str) -> list[float]:
     return steps
 
 
+def _probabilities(text: str) -> list[float]:
+    values = [float(part) for part in text.split(",")]
+    if not all(0 < value < 1 for value in values):
+        raise ValueError(text)
+    return values
+
+
 def _interval(text: str) -> Interval:
     low, high = (edge.strip() for edge in text.split(":"))
     try:
@@ -89,6 +96,7 @@ NUMBERS = Parsed(
     "a list of whole numbers, with commas between",
 )
 STEPS = Parsed("steps", _steps, "the size of a grid's cells, such as 0.1 or 0.1,0.2")
+PROBABILITIES = Parsed("probabilities", _probabilities, "a list of numbers between 0 and 1")
 #: Bytes.
 SIZE = Parsed("size", _size, "a size such as 500MB or 2GB")
 #: An interval for each column.
@@ -114,6 +122,13 @@ def family_names() -> Sequence[str]:
     from orthogp.features import FEATURE_NAMES
 
     return tuple(name for name in FEATURE_NAMES if name != "auto")
+
+
+def likelihood_names() -> Sequence[str]:
+    """Return the likelihoods that have names."""
+    from orthogp.inference.families import LIKELIHOODS
+
+    return LIKELIHOODS
 
 
 class NamesOption(click.Option):
@@ -189,6 +204,24 @@ data_options = combined(
         help="Columns with linear effects beside the function of the inputs, with commas between.",
     ),
 )
+#: How targets come about, and the column that says how much each row stands for.
+likelihood_options = combined(
+    click.option(
+        "--likelihood",
+        default="gaussian",
+        metavar="NAME",
+        cls=NamesOption,
+        names=likelihood_names,
+        help="How the target comes about, given the function: {names}.",
+    ),
+    click.option(
+        "--exposure", metavar="NAME", help="The column of exposures: hours, areas, populations."
+    ),
+    click.option("--offset", metavar="NAME", help="The column of logarithms of exposures."),
+    click.option(
+        "--trials", metavar="NAME", help="The column of trials, of which the target succeeded."
+    ),
+)
 #: How rows are read, and summed if there are many.
 summing_options = combined(
     skip_bad_option,
@@ -257,6 +290,21 @@ class Given(NamedTuple):
             "covariates": self.covariates,
             "skip_bad": self.skip_bad,
         }
+
+
+class Family(NamedTuple):
+    """How targets come about, and the column that says how much each row stands for."""
+
+    likelihood: str
+    exposure: str | None
+    offset: str | None
+    trials: str | None
+
+    @property
+    def size(self) -> dict[str, str]:
+        """That column, by what it holds."""
+        given = {"exposure": self.exposure, "offset": self.offset, "trials": self.trials}
+        return {name: column for name, column in given.items() if column is not None}
 
 
 class Summing(NamedTuple):

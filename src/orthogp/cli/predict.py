@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from orthogp.cli.console import STANDARD, Console, check_output
-from orthogp.cli.options import NAMES, STEPS, Output, gather, output_options, skip_bad_option
+from orthogp.cli.options import (
+    NAMES,
+    PROBABILITIES,
+    STEPS,
+    Output,
+    gather,
+    output_options,
+    skip_bad_option,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -53,6 +62,67 @@ class Where(NamedTuple):
             raise click.UsageError("Model and data cannot both come from standard input.")
 
 
+class Results(NamedTuple):
+    """What is written of each prediction."""
+
+    noise: bool
+    quantiles: list[float] | None
+
+    def check(self, model: Any) -> None:
+        """Raise `InputError` if a model lacks what is asked for."""
+        from orthogp.errors import InputError
+
+        if self.quantiles is not None and not hasattr(model, "predict_quantiles"):
+            raise InputError("Only regressions have quantiles: leave out --quantiles.")
+
+    def names(self, model: Any) -> list[str]:
+        """Return the names of the columns of results."""
+        if hasattr(model, "classes_"):
+            return [f"probability_{label}" for label in model.classes_]
+        if getattr(model, "likelihood_", None) is not None:
+            results = ["mean_observation", "sd_observation"]
+        else:
+            about = "observation" if self.noise else "function"
+            results = ["mean", *(f"{result}_{about}" for result in ("sd", "lower", "upper"))]
+        results += [f"quantile_{p:g}_observation" for p in self.quantiles or ()]
+        targets = getattr(model, "about_", {}).get("targets", [])
+        if len(targets) < 2:
+            return results
+        return [f"{result}_{target}" for target in targets for result in results]
+
+    def of(self, model: Any, X: NDArray[np.float64], size: str | None) -> NDArray[np.float64]:
+        """Return the columns of results, (r, n), at rows of inputs, covariates and sizes."""
+        import numpy as np
+
+        from orthogp.errors import OutOfDomainWarning
+
+        with warnings.catch_warnings():
+            # Counted, and said once for all blocks.
+            warnings.simplefilter("ignore", OutOfDomainWarning)
+            # Columns were found by their names.
+            warnings.filterwarnings("ignore", "X does not have valid feature names", UserWarning)
+            if hasattr(model, "classes_"):
+                return model.predict_proba(X).T
+            sizes: dict[str, NDArray[np.float64]] = {}
+            if size is not None:
+                X, last = X[:, :-1], X[:, -1]
+                sizes = {"exposure": np.exp(last)} if size == "offset" else {size: last}
+            d = model.n_features_in_
+            other = {"covariates": X[:, d:]} if X.shape[1] > d else {}
+            mean, sd = model.predict(
+                X[:, :d], return_std=True, include_noise=self.noise, **other, **sizes
+            )
+            mean, sd = mean.reshape(len(X), -1).T, sd.reshape(len(X), -1).T
+            half = _HALF_WIDTH * sd
+            columns = [mean, sd, mean - half, mean + half]
+            if getattr(model, "likelihood_", None) is not None:
+                columns = [mean, sd]
+            if self.quantiles is not None:
+                found = model.predict_quantiles(X[:, :d], self.quantiles, **other, **sizes)
+                columns += list(found.reshape(len(X), len(mean), -1).T)
+        return np.stack(columns, axis=1).reshape(-1, len(X))
+
+
 @click.command(epilog=_EXAMPLES)
 @click.argument("model", type=click.Path(dir_okay=False, allow_dash=True), metavar="MODEL")
 @click.argument("data", nargs=-1, metavar="[DATA...]")
@@ -66,6 +136,12 @@ class Where(NamedTuple):
     "--noise",
     is_flag=True,
     help="Predict new observations, noise included, instead of the function.",
+)
+@click.option(
+    "--quantiles",
+    type=PROBABILITIES,
+    metavar="NUMBERS",
+    help="Write quantiles of new observations too: 0.05,0.5,0.95.",
 )
 @click.option(
     "--keep",
@@ -87,13 +163,16 @@ class Where(NamedTuple):
     "Where the predictions go: a .csv, .tsv or .parquet file, or - for CSV; with --grid a .nc "
     "(NetCDF) or .tif (GeoTIFF) file."
 )
-@gather(where=Where, output=Output)
-def predict(model: str, where: Where, noise: bool, output: Output) -> None:
+@gather(where=Where, results=Results, output=Output)
+def predict(model: str, where: Where, results: Results, output: Output) -> None:
     """Predict at the rows of files, or on a grid.
 
     Writes the inputs with mean, sd, and the ends of the 95 % interval (lower, upper): of the
     function without noise (sd_function, lower_function, upper_function), or with --noise of new
-    observations (sd_observation and so on). Rows that lack an input are kept, without predictions.
+    observations (sd_observation and so on). Of counts, shares and amounts, mean and sd of new
+    observations (mean_observation, sd_observation); if the data have the model's column of
+    exposures, offsets or trials, for each row's, else for one of them. Rows that lack an input are
+    kept, without predictions.
     """
     from orthogp.files.source import as_tables, open_source
     from orthogp.files.writing import check_table_name, table_writer
@@ -106,14 +185,16 @@ def predict(model: str, where: Where, noise: bool, output: Output) -> None:
     check_output(out, (model, *where.data), force=output.force)
     with output.console() as console:
         fitted = load_fitted(model)
+        results.check(fitted)
         if where.grid is not None:
-            _write_grid(fitted, where, output, noise, console)
+            _write_grid(fitted, where, output, results, console)
             return
         names, times = _columns(fitted, where.inputs, model)
         covariates = getattr(fitted, "covariate_names_", ())
         taken = (*names, *covariates)
         others = [name for name in dict.fromkeys(where.keep or ()) if name not in taken]
         with as_tables(where.data) as files:
+            size = _size_column(fitted, files, console)
             source = open_source(
                 files,
                 (),
@@ -123,13 +204,14 @@ def predict(model: str, where: Where, noise: bool, output: Output) -> None:
                 keep_missing=True,
                 keep=others,
                 categories=True,
+                size=size,
             )
             source = source.with_times(times)
-            written = [*others, *source.reading.names, *_result_names(fitted, noise)]
+            written = [*others, *source.reading.names, *results.names(fitted)]
             _check_distinct(written)
             console.begin("predicting", source.num_rows)
             with table_writer(out, written) as writer:
-                tally, missing, outside = _write(fitted, source, writer, noise, console)
+                tally, missing, outside = _write(fitted, source, writer, results, console)
         console.tell_rows(source.reading, tally._replace(missing=0))
         rows = tally.used
         if missing:
@@ -149,7 +231,9 @@ def predict(model: str, where: Where, noise: bool, output: Output) -> None:
         console.result(f"Predictions at {rows - missing:,} rows: {output.where}", values)
 
 
-def _write_grid(model: Any, where: Where, output: Output, noise: bool, console: Console) -> None:
+def _write_grid(
+    model: Any, where: Where, output: Output, results: Results, console: Console
+) -> None:
     """Write a map of the predictions on a grid."""
     from orthogp.errors import InputError
     from orthogp.maps.formats import is_map, write_map
@@ -159,7 +243,9 @@ def _write_grid(model: Any, where: Where, output: Output, noise: bool, console: 
             f"A grid of a regression is written to a .nc or a .tif file, got {output.out}."
         )
     steps = where.grid if where.grid is None or len(where.grid) > 1 else where.grid[0]
-    found = model.predict_grid(steps, include_noise=noise)
+    if results.quantiles is not None:
+        raise InputError("A map has mean and standard deviation: leave out --quantiles.")
+    found = model.predict_grid(steps, include_noise=results.noise)
     write_map(found, output.out, where.crs)
     cells = {str(name): int(size) for name, size in found.sizes.items()}
     shape = " × ".join(f"{size:,} {name}" for name, size in cells.items())
@@ -205,6 +291,19 @@ def _columns(
     return [str(column) for column in names], times
 
 
+def _size_column(model: Any, files: Sequence[str], console: Console) -> dict[str, str] | None:
+    """Return the model's column of exposures, offsets or trials, if the files have it."""
+    from orthogp.files.source import has_column
+
+    size: dict[str, str] = (getattr(model, "about_", None) or {}).get("size") or {}
+    for kind, name in size.items():
+        if has_column(files, name):
+            return size
+        one = "offsets of zero" if kind == "offset" else f"{kind} of one"
+        console.say(f"The data have no column {name!r}: predictions are for {one}.")
+    return None
+
+
 def _check_distinct(names: list[str]) -> None:
     from orthogp.errors import InputError
 
@@ -216,19 +315,8 @@ def _check_distinct(names: list[str]) -> None:
         )
 
 
-def _result_names(model: Any, noise: bool) -> list[str]:
-    if hasattr(model, "classes_"):
-        return [f"probability_{label}" for label in model.classes_]
-    about = "observation" if noise else "function"
-    results = ["mean", *(f"{result}_{about}" for result in ("sd", "lower", "upper"))]
-    targets = getattr(model, "about_", {}).get("targets", [])
-    if len(targets) < 2:
-        return results
-    return [f"{result}_{target}" for target in targets for result in results]
-
-
 def _write(
-    model: Any, source: RowSource, writer: TableWriter, noise: bool, console: Console
+    model: Any, source: RowSource, writer: TableWriter, wanted: Results, console: Console
 ) -> tuple[Tally, int, int]:
     """Write the predictions block by block.
 
@@ -247,9 +335,9 @@ def _write(
         if not columns.shape[1]:
             tally = tally.plus(block.tally)
             continue
-        results = np.full((len(_result_names(model, noise)), columns.shape[1]), np.nan)
+        results = np.full((len(wanted.names(model)), columns.shape[1]), np.nan)
         if len(X):
-            results[:, complete] = _predictions(model, X, noise)
+            results[:, complete] = wanted.of(model, X, source.reading.size)
             if domain is not None:
                 beyond = domain.outside(X[:, model.columns_])
                 outside += 0 if beyond is None else int(beyond.sum())
@@ -271,27 +359,3 @@ def _shown(values: NDArray[np.float64], scale: Scale | None) -> NDArray[Any]:
     from orthogp.files.columns import TimeScale
 
     return scale.datetimes(values) if isinstance(scale, TimeScale) else scale.texts(values)
-
-
-def _predictions(model: Any, X: NDArray[np.float64], noise: bool) -> NDArray[np.float64]:
-    """Return the columns of results, (r, n)."""
-    import numpy as np
-
-    from orthogp.errors import OutOfDomainWarning
-
-    with warnings.catch_warnings():
-        # Counted, and said once for all blocks.
-        warnings.simplefilter("ignore", OutOfDomainWarning)
-        # Columns were found by their names.
-        warnings.filterwarnings("ignore", "X does not have valid feature names", UserWarning)
-        if hasattr(model, "classes_"):
-            return model.predict_proba(X).T
-        d = model.n_features_in_
-        covariates = X[:, d:] if X.shape[1] > d else None
-        mean, sd = model.predict(
-            X[:, :d], return_std=True, include_noise=noise, covariates=covariates
-        )
-    mean, sd = mean.reshape(len(X), -1).T, sd.reshape(len(X), -1).T
-    half = _HALF_WIDTH * sd
-    each = np.stack([mean, sd, mean - half, mean + half], axis=1)
-    return each.reshape(-1, len(X))

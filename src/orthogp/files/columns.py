@@ -159,6 +159,8 @@ class Reading:
     covariates: tuple[str, ...] = ()
     #: Columns of any content that are handed on as they are; only with `keep_missing`.
     keep: tuple[str, ...] = ()
+    #: What the last of the targets says: the exposure, offset or trials of each row.
+    size: str | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -178,7 +180,7 @@ class Reading:
 
     def only_inputs(self) -> Reading:
         """Return the reading of the input columns alone."""
-        return replace(self, targets=(), weights=None, covariates=())
+        return replace(self, targets=(), weights=None, covariates=(), size=None)
 
 
 class Piece(NamedTuple):

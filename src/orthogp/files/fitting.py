@@ -149,7 +149,8 @@ def about_rows(source: RowSource, tally: Tally) -> dict[str, Any]:
     return {
         "source": source.description,
         "inputs": list(reading.inputs),
-        "targets": list(reading.targets),
+        "targets": list(reading.targets if reading.size is None else reading.targets[:-1]),
+        "size": {} if reading.size is None else {reading.size: reading.targets[-1]},
         "weights": reading.weights,
         "covariates": list(reading.covariates),
         "times": [None if scale is None else scale._asdict() for scale in reading.times],

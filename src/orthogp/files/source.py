@@ -6,7 +6,7 @@ import hashlib
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -209,11 +209,14 @@ class RowSource:
 
 
 def as_rows(columns: NDArray[np.float64], reading: Reading) -> Rows:
-    """Return columns (k, n) as rows, without copying them."""
+    """Return columns (k, n) as rows, without copying more than offsets."""
     q, p = len(reading.covariates), len(reading.targets)
     d = len(reading.inputs) + q
     weights = None if reading.weights is None else columns[d + p]
     X, y = columns[:d].T, columns[d : d + p].T
+    if reading.size == "offset":
+        # The logarithm of an exposure.
+        y = np.column_stack([y[:, :-1], np.exp(y[:, -1])])
     return Rows(X, y, weights, one_target=p == 1, num_covariates=q)
 
 
@@ -278,6 +281,7 @@ def open_source(
     keep_missing: bool = False,
     keep: Sequence[str] = (),
     categories: bool = False,
+    size: Mapping[str, str] | None = None,
 ) -> RowSource:
     """Return the rows of files, folders and patterns.
 
@@ -299,8 +303,12 @@ def open_source(
         See `Reading`.
     categories : bool
         Whether inputs may hold text; `RowSource.with_categories` then lists it.
+    size : mapping, optional
+        The column of exposures, offsets or trials, by which of these it holds: it becomes the last
+        of the targets.
     """
     targets = [targets] if isinstance(targets, str) else targets
+    targets = [*targets, *(size or {}).values()]
     paths = [data] if isinstance(data, str | os.PathLike) else data
     files = find_files([str(path) for path in paths])
     labels = [label for _, label in files]
@@ -349,11 +357,17 @@ def open_source(
         keep_missing,
         covariates,
         tuple(keep),
+        next(iter(size or ()), None),
     )
     description = labels[0]
     if len(labels) > 1:
         description = f"{len(labels)} files from {labels[0]} to {labels[-1]}"
     return RowSource(tuple(pieces), reading, round(num_rows), exact, description)
+
+
+def has_column(data: Sequence[FilePath], name: str) -> bool:
+    """Return whether the first of the files has a column of that name."""
+    return name in _open_file(*find_files([str(path) for path in data])[0]).names
 
 
 class _File(NamedTuple):

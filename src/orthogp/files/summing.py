@@ -386,7 +386,13 @@ def fingerprint(source: RowSource, settings: Any) -> str:
             os.path.abspath(piece.path): [piece.size, piece.modified, piece.content]
             for piece in source.pieces
         },
-        "columns": [reading.inputs, reading.covariates, reading.targets, reading.weights],
+        "columns": [
+            reading.inputs,
+            reading.covariates,
+            reading.targets,
+            reading.weights,
+            reading.size,
+        ],
         "skip_bad": reading.skip_bad,
         "settings": _described(settings),
     }

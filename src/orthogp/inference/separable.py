@@ -57,7 +57,7 @@ class Expectation(NamedTuple):
     slope: Floats
     curvature: Floats
 
-    def times(self, factor: float) -> Expectation:
+    def times(self, factor: float | Floats) -> Expectation:
         """Return the expectation of a multiple of g."""
         return Expectation(*(factor * own for own in self))
 

@@ -320,16 +320,17 @@ class SeparableFitter:
         assert isinstance(features, Lattice)
         data = self._data
         before = None if like is None else like.bound.model
-        ratio = np.full(len(self._layout.width), float(_FIRST_REACH))
+        ratio, fall = np.full(len(self._layout.width), float(_FIRST_REACH)), None
         if before is not None and isinstance(before.measure, TorusMeasure):
             ratio = np.maximum(ratio, before.measure.reach / np.maximum(before.reach, 1))
+            fall = before.measure.fall
         rows = None
         if data.rows is not None:
             rows = RowMeasure(features.lattice, data.rows, self._threads.num_threads)
         known, measure = self._known(features), rows
         if rows is None or before is None or isinstance(before.measure, TorusMeasure):
             # Once the rows themselves were needed, they will be.
-            measure = self._measure(features, ratio, rows)
+            measure = self._measure(features, ratio, fall, rows)
         assert measure is not None
         model = Model(features, likelihood, measure, known, data.constants, self._offset, rows)
         bound = VariationalBound(model, kernel, self._threads, self._settings.late)
@@ -346,7 +347,11 @@ class SeparableFitter:
         return bound
 
     def _measure(
-        self, features: Lattice, ratio: NDArray[np.float64], rows: RowMeasure | None
+        self,
+        features: Lattice,
+        ratio: NDArray[np.float64],
+        fall: NDArray[np.float64] | None,
+        rows: RowMeasure | None,
     ) -> Measure:
         """Return what stands for the rows; sums reach so many times as far as the features."""
         whole = self._data.statistics
@@ -355,7 +360,7 @@ class SeparableFitter:
         reach = np.minimum(reach, self._known(features))
         if rows is not None and too_fine(reach, rows):
             return rows
-        return TorusMeasure(whole.decimate(self._steps(features)), reach)
+        return TorusMeasure(whole.decimate(self._steps(features)), reach, self._layout.box, fall)
 
     def _known(self, features: Lattice) -> NDArray[np.int64]:
         """Return the largest index of the sums that functions of f are multiplied by."""

@@ -9,7 +9,9 @@ On a lattice f is a Fourier series on a torus, and so is every function g of it.
     ρ(x_j) = L^{-d} Σ_{|u| ≤ U} point_sums[u] e^{−iω_u·x_j},
 
 and Σ_j ρ(x_j) g(x_j) e^{iω_s·x_j} is the sum over the rows for every g without frequencies beyond
-U − |s|: a rule of quadrature for the rows, with as many nodes as sums. What else g has is cut,
+U − |s|: a rule of quadrature for the rows, with as many nodes as sums. Where no rows are, ρ is as
+small as rounding, but e^f may be huge. Then g is multiplied by a window, which is one in the box of
+the rows and falls to zero beyond: at the rows nothing has changed. What else g has is cut,
 
     |Σ_{|t| > U−|s|} ĝ_t point_sums[s+t]| ≤ Σ_n w_n Σ_{|t| > U−|s|} |ĝ_t|,
 
@@ -26,8 +28,9 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 from scipy.fft import irfftn, next_fast_len, rfftn
+from scipy.special import erfc
 
-from orthogp.rows import Rows
+from orthogp.rows import Domain, Rows
 from orthogp.statistics import FourierStatistics, FrequencyLattice
 from orthogp.statistics.nufft import ColumnSums, chunks, evaluate_series
 
@@ -36,6 +39,15 @@ Series = NDArray[np.complex128]
 
 # Coefficients as small as this, relative to the largest, are the rounding of a transform.
 _ROUNDING = 1e-15
+# Where erfc is cut at either end of a window's fall: 1e-14 is missing there.
+_TAPER = 5.5
+# The width of the fall, in periods, times the largest index of the window that matters.
+_WINDOW_REACH = 2 * _TAPER**2 / np.pi
+# That index by the number of columns: a steep fall leaves f no room to rise, but costs points,
+# which three columns do not have.
+_STEEPEST = (1024, 128, 0)
+# The factor by which the sums that are used reach further where too much is cut.
+_FURTHER = 1.6
 # Rows that are summed at once.
 _CHUNK_ROWS = 2**20
 
@@ -48,6 +60,8 @@ class Measure(Protocol):
     #: w at the points, and w y.
     weights: Floats
     targets: Floats
+    #: What functions of f are multiplied by at the points: one at the rows.
+    window: Floats
 
     def values(self, series: list[Series]) -> list[Floats]:
         """Return real series, index zero in the middle, at the points."""
@@ -94,22 +108,64 @@ class TorusMeasure:
         Of weights, and of one target.
     reach : (d,)
         U: the largest index of the sums that are used.
+    box : Domain, optional
+        The box around the rows.
+    fall : (d,), optional
+        The width over which the window falls to zero outside of the box, if there is one.
     """
 
-    def __init__(self, statistics: FourierStatistics, reach: NDArray[np.int64]) -> None:
-        self.statistics = statistics
+    def __init__(
+        self,
+        statistics: FourierStatistics,
+        reach: NDArray[np.int64],
+        box: Domain | None = None,
+        fall: Floats | None = None,
+    ) -> None:
+        self.statistics, self.box, self.fall = statistics, box, fall
         self.reach = np.minimum(reach, 2 * statistics.lattice.extent)
         self.shape = _grid_shape(self.reach)
         self.total = statistics.count
+        self.window = self._window()
         self.weights = self.density(statistics.point_sums)
         self.targets = self.density(statistics.target_sums[0])
 
     def finer(self) -> TorusMeasure:
         """Return the grid of twice as many points along each column, without weights."""
         finer = TorusMeasure.__new__(TorusMeasure)
-        finer.statistics, finer.reach = self.statistics, 2 * self.reach
+        finer.statistics, finer.box, finer.fall = self.statistics, self.box, self.fall
+        finer.reach = 2 * self.reach
         finer.shape = _grid_shape(finer.reach)
+        finer.window = finer._window()
         return finer
+
+    def further(self, furthest: NDArray[np.int64]) -> TorusMeasure | None:
+        """Return the measure with a window, or by further sums; `None` if there are none."""
+        if self.box is not None and self.fall is None:
+            period = self.statistics.lattice.period
+            steepest = np.minimum(furthest - self.reach, _STEEPEST[len(period) - 1])
+            fall = _WINDOW_REACH * period / np.maximum(steepest, 1)
+            if np.all(fall <= (period - self.box.width) / 2):
+                return TorusMeasure(self.statistics, self.reach + steepest, self.box, fall)
+        if np.all(self.reach >= furthest):
+            return None
+        reach = np.minimum(np.ceil(_FURTHER * self.reach), furthest).astype(np.int64)
+        return TorusMeasure(self.statistics, reach, self.box, self.fall)
+
+    def _window(self) -> Floats:
+        """Return one at the points in the box, falling to zero on the way to its next image."""
+        window = np.ones(())
+        if self.box is None or self.fall is None:
+            return window
+        lattice = self.statistics.lattice
+        for period, centre, lower, upper, n, fall in zip(
+            lattice.period, lattice.centre, *self.box, self.shape, self.fall, strict=True
+        ):
+            place = np.mod(centre + period * np.arange(n) / n - lower, period)
+            width = upper - lower
+            beyond = np.minimum(np.maximum(place - width, 0.0), period - place)
+            own = erfc(_TAPER * (2 * beyond / fall - 1)) / 2
+            window = window[..., None] * np.where(place <= width, 1.0, own)
+        return window
 
     def density(self, sums: Series) -> Floats:
         """Return the weights at the grid's points that have the given sums."""
@@ -187,6 +243,7 @@ class RowMeasure:
         self.weights = np.ones(len(self._X)) if rows.weights is None else rows.weights
         self.targets = self.weights * np.asarray(rows.y, dtype=np.float64)[:, 0]
         self.total = float(self.weights.sum())
+        self.window = np.ones(())
         self._num_threads = num_threads
 
     def values(self, series: list[Series]) -> list[Floats]:

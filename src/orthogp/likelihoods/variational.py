@@ -37,7 +37,7 @@ from orthogp.features.base import prior_variance
 from orthogp.inference.bounds import Bound, factorise_in_place, unwhiten, whiten
 from orthogp.inference.fourier_series import Blocks, SeriesBox
 from orthogp.inference.parameters import learned_slots, masses_and_jacobian, unpack
-from orthogp.inference.separable import Separable
+from orthogp.inference.separable import Parts, Separable
 from orthogp.inference.threads import BlasThreads
 from orthogp.kernels import Kernel
 from orthogp.learning.optimise import Evaluation
@@ -50,8 +50,6 @@ Floats = NDArray[np.float64]
 CONVERGED = 1e-6
 #: The largest effect of cut frequencies, in posterior sd and relative to variances.
 ALLOWED_CUT = 1e-3
-# The factor by which the sums that are used reach further where too much is cut.
-_FURTHER = 1.6
 # The most steps of an ascent.
 _MOST_STEPS = 100
 # The most steps that polish q(u) in the end,
@@ -166,6 +164,14 @@ def _inverse(chol: Floats) -> Floats:
     """Return the inverse of a matrix from its factor."""
     lower = potri(chol, lower=1)[0]
     return np.tril(lower) + np.tril(lower, -1).T
+
+
+def _parts(measure: Measure, likelihood: Separable, mean: Floats, variance: Floats) -> Parts:
+    """Return what the rows' terms are sums of, in the measure's window."""
+    of_target, of_one = likelihood.parts(mean, variance)
+    # Of f itself all that is needed are sums of targets, without a window.
+    own = of_target if likelihood.linear else of_target.times(measure.window)
+    return Parts(own, of_one.times(measure.window))
 
 
 class VariationalBound:
@@ -325,15 +331,13 @@ class VariationalBound:
         measure, furthest = self.model.measure, self.model.furthest
         if not isinstance(measure, TorusMeasure):
             return False
-        reach = np.minimum(np.ceil(_FURTHER * measure.reach).astype(np.int64), furthest)
-        rows, at_end = self.model.rows, bool(np.all(measure.reach >= furthest))
-        if rows is not None and (at_end or too_fine(reach, rows)):
+        further, rows = measure.further(furthest), self.model.rows
+        if rows is not None and (further is None or too_fine(further.reach, rows)):
             self.model = self.model._replace(measure=rows)
             return True
-        if at_end:
-            return False
-        self.model = self.model._replace(measure=TorusMeasure(measure.statistics, reach))
-        return True
+        if further is not None:
+            self.model = self.model._replace(measure=further)
+        return further is not None
 
     def _resolves(self, q: Approximation, likelihood: Separable, left_out: float) -> bool:
         """Return whether what the measure's grid shows of cut frequencies does not matter."""
@@ -404,7 +408,8 @@ class VariationalBound:
 
     def _log_likelihood(self, likelihood: Separable, mean: Floats, variance: Floats) -> float:
         """Return Σ w E[y a(f) + b(f) + c(y)]."""
-        measure, (of_target, of_one) = self.model.measure, likelihood.parts(mean, variance)
+        measure = self.model.measure
+        of_target, of_one = _parts(measure, likelihood, mean, variance)
         value = np.sum(measure.targets * of_target.value) + np.sum(measure.weights * of_one.value)
         return float(value) + likelihood.normaliser(self.model.constants, measure.total)
 
@@ -413,7 +418,7 @@ class VariationalBound:
     ) -> tuple[float, Sites, float]:
         """Return the expected log likelihood, the sites that marginals ask for, and Σ κ."""
         model, measure = self.model, self.model.measure
-        of_target, of_one = likelihood.parts(mean, variance)
+        of_target, of_one = _parts(measure, likelihood, mean, variance)
         value = np.sum(measure.targets * of_target.value) + np.sum(measure.weights * of_one.value)
         value = float(value) + likelihood.normaliser(model.constants, measure.total)
         kappa = -(measure.targets * of_target.curvature + measure.weights * of_one.curvature)
@@ -489,7 +494,7 @@ class VariationalBound:
         errors = np.zeros(2)
         weights = (abs(measure.statistics.target_sums[0]).max(), measure.total)
         for part, weight, known in zip(
-            likelihood.parts(mean, variance), weights, self._known(measure), strict=True
+            _parts(grid, likelihood, mean, variance), weights, self._known(measure), strict=True
         ):
             if known is None:
                 continue

@@ -94,14 +94,19 @@ def predict_grid(
     for part in chunks(len(points), _CELLS_AT_ONCE):
         found = model.posterior_.predict(model._embedded(points[part], Z[part]))
         mean[part], variance[part] = found
-    noise = model.posterior_.noise_variance if include_noise else 0.0
+    family = model.likelihood_
+    noise = model.posterior_.noise_variance if include_noise and family is None else 0.0
     mean = mean * model.target_scale_ + model.target_offset_
     sd = np.sqrt(np.maximum(variance, 0.0) + noise)[:, None] * model.target_scale_
+    if family is not None:
+        # Of y, one exposure or trial at each cell.
+        moments = family.moments(mean[:, 0], sd[:, 0] ** 2, np.ones(len(mean)))
+        mean, sd = moments[0][:, None], np.sqrt(moments[1])[:, None]
     variables = {}
     for j, target in enumerate(names.targets):
         after = f"_{target}" if len(names.targets) > 1 else ""
         unit = {"units": names.units[target]} if names.units.get(target) else {}
-        of = "a new observation of " if include_noise else ""
+        of = "a new observation of " if include_noise or family is not None else ""
         for kind, long_name, values in (
             ("mean", f"mean of {of}{target}", mean),
             ("sd", f"standard deviation of {of}{target}", sd),
