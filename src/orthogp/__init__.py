@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     )
     from orthogp.gaps.drift import DriftRegressor, RowGaps
     from orthogp.gaps.tuning import GapTuning, mirrored_gaps, tune_for_gaps
+    from orthogp.likelihoods.intensity import GPIntensity
     from orthogp.maps.formats import map_table, write_map
     from orthogp.precision import keep_compiled
     from orthogp.regressor import GPRegressor
@@ -46,6 +47,7 @@ __all__ = [
     "FourierStatistics",
     "FrequencyLattice",
     "GPClassifier",
+    "GPIntensity",
     "GPRegressor",
     "GapTuning",
     "InputError",
@@ -73,6 +75,7 @@ _HOMES = {
     "FourierStatistics": "statistics",
     "FrequencyLattice": "statistics",
     "GPClassifier": "classifier",
+    "GPIntensity": "likelihoods.intensity",
     "GPRegressor": "regressor",
     "GapTuning": "gaps.tuning",
     "RowGaps": "gaps.drift",

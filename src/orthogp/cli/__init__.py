@@ -6,6 +6,7 @@ import click
 
 from orthogp import __version__
 from orthogp.cli.console import EXIT_CODES, Commands, debug_option
+from orthogp.cli.events import intensity
 from orthogp.cli.fit import fit, merge, sketch
 from orthogp.cli.predict import predict
 from orthogp.cli.report import compare, demo, explore, report, reproduce
@@ -39,5 +40,16 @@ def main() -> None:
     """
 
 
-for _command in (fit, predict, report, explore, sketch, merge, compare, reproduce, demo):
+for _command in (
+    fit,
+    intensity,
+    predict,
+    report,
+    explore,
+    sketch,
+    merge,
+    compare,
+    reproduce,
+    demo,
+):
     main.add_command(_command)

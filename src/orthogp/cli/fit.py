@@ -380,7 +380,10 @@ def model_values(model: Any, out: str) -> dict[str, Any]:
             "kernels": [_kernel_values(kernel) for kernel in kernels],
             "seconds": dict(model.timings_),
         }
-    shared |= {"kernel": _kernel_values(model.kernel_), "noise_variance": model.noise_variance_}
+    shared |= {"kernel": _kernel_values(model.kernel_)}
+    if hasattr(model, "window_"):
+        return shared
+    shared |= {"noise_variance": model.noise_variance_}
     if getattr(model, "likelihood_", None) is not None:
         shared |= {"likelihood": model.likelihood, "dispersion": model.dispersion_}
         del shared["noise_variance"]

@@ -79,12 +79,16 @@ class Results(NamedTuple):
         """Return the names of the columns of results."""
         if hasattr(model, "classes_"):
             return [f"probability_{label}" for label in model.classes_]
-        if getattr(model, "likelihood_", None) is not None:
+        of = "observation"
+        if hasattr(model, "window_"):
+            of = "intensity"
+            results = ["mean_intensity", "sd_intensity"]
+        elif getattr(model, "likelihood_", None) is not None:
             results = ["mean_observation", "sd_observation"]
         else:
             about = "observation" if self.noise else "function"
             results = ["mean", *(f"{result}_{about}" for result in ("sd", "lower", "upper"))]
-        results += [f"quantile_{p:g}_observation" for p in self.quantiles or ()]
+        results += [f"quantile_{p:g}_{of}" for p in self.quantiles or ()]
         targets = getattr(model, "about_", {}).get("targets", [])
         if len(targets) < 2:
             return results
@@ -109,13 +113,13 @@ class Results(NamedTuple):
                 sizes = {"exposure": np.exp(last)} if size == "offset" else {size: last}
             d = model.n_features_in_
             other = {"covariates": X[:, d:]} if X.shape[1] > d else {}
-            mean, sd = model.predict(
-                X[:, :d], return_std=True, include_noise=self.noise, **other, **sizes
-            )
+            plain = hasattr(model, "window_")
+            noise = {} if plain else {"include_noise": self.noise}
+            mean, sd = model.predict(X[:, :d], return_std=True, **noise, **other, **sizes)
             mean, sd = mean.reshape(len(X), -1).T, sd.reshape(len(X), -1).T
             half = _HALF_WIDTH * sd
             columns = [mean, sd, mean - half, mean + half]
-            if getattr(model, "likelihood_", None) is not None:
+            if plain or getattr(model, "likelihood_", None) is not None:
                 columns = [mean, sd]
             if self.quantiles is not None:
                 found = model.predict_quantiles(X[:, :d], self.quantiles, **other, **sizes)
@@ -171,7 +175,8 @@ def predict(model: str, where: Where, results: Results, output: Output) -> None:
     function without noise (sd_function, lower_function, upper_function), or with --noise of new
     observations (sd_observation and so on). Of counts, shares and amounts, mean and sd of new
     observations (mean_observation, sd_observation); if the data have the model's column of
-    exposures, offsets or trials, for each row's, else for one of them. Rows that lack an input are
+    exposures, offsets or trials, for each row's, else for one of them. Of events, mean and sd of
+    their intensity (mean_intensity, sd_intensity). Rows that lack an input are
     kept, without predictions.
     """
     from orthogp.files.source import as_tables, open_source

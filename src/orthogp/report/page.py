@@ -108,6 +108,11 @@ def write_report(
     if not path.parent.is_dir():
         # Before the work, not after it.
         raise InputError(f"The report cannot go to {path}: {path.parent} is no directory.")
+    if hasattr(model, "window_"):
+        raise InputError(
+            "A page shows regressions and classifiers: of an intensity there is a summary, and "
+            "its predictions make a map."
+        )
     text = render_report(
         model, title=title, diagnostics=diagnostics, model_file=model_file, live=live
     )

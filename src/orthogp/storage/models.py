@@ -387,6 +387,38 @@ class KeptRegressor(KeptFit):
             model.period_ = None if features is None else features.lattice.period
 
 
+# ---------------------------------------------------------------------- GPIntensity
+
+
+@dataclass(frozen=True)
+class KeptIntensity(KeptFit):
+    """What a `GPIntensity` has learned: its window, and the model of the logarithm of the rate."""
+
+    window: Domain
+    num_events: int
+    rate: float
+    exposure: float
+    regressor: KeptModel
+
+    @staticmethod
+    def _given(model: Any) -> dict[str, Any]:
+        return {"regressor": KeptModel.of(model.regressor_, KeptRegressor)}
+
+    def _derive(self, model: Any) -> None:
+        lower, upper = self.window
+        demand_shape(lower, (model.n_features_in_,), "window")
+        good = lower.shape == upper.shape and np.isfinite(self.window) & (lower < upper)
+        demand(good, "must have finite lower edges below the upper ones", "window")
+        for name in ("num_events", "rate", "exposure"):
+            demand(getattr(self, name) > 0, "must be positive", name)
+        demand(isinstance(self.regressor.fit, KeptRegressor), "must be a GPRegressor", "regressor")
+        fits = self.regressor.num_columns == model.n_features_in_
+        demand(fits, "must have the columns of the window", "regressor")
+        regressor = self.regressor.model(import_module("orthogp").GPRegressor)
+        demand(regressor.likelihood == "poisson", "must be of Poisson counts", "regressor")
+        model._adopt(regressor)
+
+
 # ---------------------------------------------------------------------- GPClassifier
 
 
@@ -558,6 +590,7 @@ _BOUNDS = ("elbo", "tightened_bound", "upper_bound", "elbo_error")
 _MODELS: dict[str, type[KeptFit]] = {
     "GPRegressor": register(KeptRegressor, "GPRegressor", infinite=_BOUNDS),
     "GPClassifier": register(KeptClassifier, "GPClassifier", infinite=_BOUNDS),
+    "GPIntensity": register(KeptIntensity, "GPIntensity", infinite=_BOUNDS),
     "StochasticGPRegressor": register(KeptStochastic, "StochasticGPRegressor", infinite=_BOUNDS),
 }
 
