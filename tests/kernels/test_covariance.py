@@ -212,7 +212,7 @@ def test_column_that_does_not_exist_is_refused() -> None:
 
 @pytest.mark.parametrize("dims", [(), (-1,), (0, 0)])
 def test_columns_must_be_distinct_and_counted_from_zero(dims: tuple[int, ...]) -> None:
-    with pytest.raises(KernelError, match="distinct and counted from 0"):
+    with pytest.raises(KernelError, match="distinct, and named or counted from 0"):
         RBF().on(*dims)
 
 
