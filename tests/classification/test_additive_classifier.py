@@ -7,8 +7,8 @@ from scipy.special import expit
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
 
-from orthogp import GPClassifier
-from orthogp.classification import InputError, OutOfDomainWarning, passes
+from orthogp import GPClassifier, InputError, OutOfDomainWarning
+from orthogp.classification import passes
 from orthogp.kernels import RBF, Categorical, Cyclic, Matern32
 from orthogp.report import diagnose
 from tests.storage.small_models import small_lattices
