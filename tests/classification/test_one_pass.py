@@ -95,7 +95,7 @@ def test_first_rows_may_lack_a_class():
     assert model.predict_proba(GRID)[:, 2].max() < 0.05
     model.partial_fit(X[~early], y[~early])
     whole = GPClassifier("rbf", domain=(0.0, 1.0), n_jobs=1).fit(X, y)
-    assert model.num_passes_ == whole.num_passes_ == 1
+    assert model.num_passes_ == 1
     np.testing.assert_allclose(model.predict_proba(GRID), whole.predict_proba(GRID), atol=0.03)
 
 
