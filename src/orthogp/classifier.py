@@ -332,7 +332,8 @@ class GPClassifier(ClassifierMixin, GPEstimator):
             own = None if rows is None else rows.on(model.columns)._replace(y=rows.y[:, i : i + 1])
             known = None if kernels is None else kernels[i]
             fit = learn_class(sketch, i, model.inner, settings, threads, own, known)
-            if rows is not None and fit.passes > 1 and -fit.elbo.trace > _SCARCE:
+            scarce = -fit.elbo.trace > _SCARCE or not (fit.converged or settings.late())
+            if rows is not None and fit.passes > 1 and scarce:
                 # Passes choose shorter periods too, on which as many features reach further.
                 signs = rows._replace(y=2 * rows.y[:, i : i + 1] - 1)
                 fits.append(self._fit_passes(signs, model, settings))
