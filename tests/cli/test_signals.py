@@ -114,11 +114,15 @@ def test_a_signal_ends_a_fit_by_one_line(
 def test_signals_at_any_time_end_a_fit_by_one_line(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     write_rows(tmp_path)
+    began = time.monotonic()
+    assert not interrupted(tmp_path, "SIGINT", 0.0, repeats=0)
+    whole = time.monotonic() - began
     ended = [
         interrupted(tmp_path, name, delay, int(rng.integers(1, 4)))
-        for name, delay in zip(rng.choice(["SIGINT", "SIGTERM"], 60), rng.uniform(0, 5, 60))
+        for name, delay in zip(rng.choice(["SIGINT", "SIGTERM"], 60), rng.uniform(0, whole, 60))
     ]
-    assert sum(ended) >= 40
+    # A fit may be faster than the first, which alone compiles, or slower.
+    assert sum(ended) >= 20
 
 
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
