@@ -5,9 +5,9 @@ A line here makes a kernel public, lets files hold it, and makes its `known_as` 
 
 from orthogp.kernels.base import KERNEL_NAMES as KERNEL_NAMES
 from orthogp.kernels.base import Kernel as Kernel
-from orthogp.kernels.base import On as On
-from orthogp.kernels.base import Product as Product
-from orthogp.kernels.base import Sum as Sum
+from orthogp.kernels.composite import On as On
+from orthogp.kernels.composite import Product as Product
+from orthogp.kernels.composite import Sum as Sum
 from orthogp.kernels.densities import QuasiPeriodic as QuasiPeriodic
 from orthogp.kernels.densities import SpectralKernel as SpectralKernel
 from orthogp.kernels.densities import SpectralMixture as SpectralMixture

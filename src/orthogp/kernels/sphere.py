@@ -26,17 +26,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from orthogp.errors import KernelError, check_positive
-from orthogp.kernels.base import (
-    EARTH_RADIUS,
-    Columns,
-    Combination,
-    Kernel,
-    On,
-    OnColumns,
-    Scalar,
-    Sum,
-    Vector,
-)
+from orthogp.kernels.base import EARTH_RADIUS, Columns, Kernel, Scalar, Vector
+from orthogp.kernels.composite import Combination, On, OnColumns, Sum
 from orthogp.kernels.stationary import Floats, Radial, scaled_square
 from orthogp.kernels.transformed import Wrapper
 

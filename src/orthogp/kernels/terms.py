@@ -10,7 +10,8 @@ from typing import NamedTuple
 import numpy as np
 
 from orthogp.errors import KernelError
-from orthogp.kernels.base import KERNEL_NAMES, Columns, Kernel, On, Product, Sum, product
+from orthogp.kernels.base import KERNEL_NAMES, Columns, Kernel
+from orthogp.kernels.composite import On, Product, Sum, product
 from orthogp.kernels.densities import QuasiPeriodic
 from orthogp.kernels.priors import Noise
 from orthogp.kernels.stationary import RBF, Matern, Matern12, Matern32, Matern52, RationalQuadratic
