@@ -22,7 +22,6 @@ from scipy.optimize import minimize  # noqa: E402
 
 from orthogp import GPClassifier  # noqa: E402
 from orthogp.features import InducingPoints, Trig  # noqa: E402
-from orthogp.inference.likelihoods import Bernoulli, Gaussian  # noqa: E402
 from orthogp.kernels import RBF, Matern32  # noqa: E402
 from orthogp.stochastic import (  # noqa: E402
     SparseVariational,
@@ -31,7 +30,7 @@ from orthogp.stochastic import (  # noqa: E402
     svgp_objective,
     train_stochastic,
 )
-from orthogp.stochastic.normals import Covariance, prior_normal  # noqa: E402
+from orthogp.stochastic.normals import Bernoulli, Covariance, Gaussian, prior_normal  # noqa: E402  # noqa: E402
 from orthogp.stochastic.training import Batch, BatchSource, train  # noqa: E402
 
 NUM_ROWS, BATCH = 1_000_000, 256

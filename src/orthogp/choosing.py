@@ -30,7 +30,7 @@ from orthogp.engines import (
 from orthogp.errors import PrecisionError
 from orthogp.exact.few_rows import MANY
 from orthogp.features import Features
-from orthogp.inference.families import resolve_likelihood
+from orthogp.inference.likelihoods import resolve_likelihood
 from orthogp.inference.separable import GAUSSIAN, VaryingNoise
 from orthogp.kernels.terms import ADDITIVE_PREFIX, is_additive, split_terms
 from orthogp.learning.problem import Start

@@ -14,10 +14,10 @@ from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from orthogp.errors import FeatureError, FitWarning, InputError, KernelError, check_finite
 from orthogp.features import EXACT, Features, resolve_features, takes_any_columns
-from orthogp.files.dates import dates_as_numbers, domain_as_numbers
+from orthogp.files.columns import dates_as_numbers, domain_as_numbers
 from orthogp.inference import Domain
 from orthogp.inference.bounds import TOLERANCE
-from orthogp.inference.families import LIKELIHOODS, resolve_likelihood
+from orthogp.inference.likelihoods import LIKELIHOODS, resolve_likelihood
 from orthogp.inference.parameters import Beliefs
 from orthogp.inference.separable import GAUSSIAN, Likelihood, VaryingNoise
 from orthogp.kernels import Kernel, Noise

@@ -6,9 +6,9 @@ from scipy import stats
 
 from orthogp import GPRegressor
 from orthogp.errors import InputError
-from orthogp.exact.sites import SiteObjective, SiteRows
+from orthogp.exact.nongaussian import SiteObjective, SiteRows
 from orthogp.features import MeanPrior
-from orthogp.inference.families import StudentT
+from orthogp.inference.likelihoods import StudentT
 from orthogp.inference.parameters import pack
 from orthogp.kernels import RBF
 from orthogp.rows import Rows

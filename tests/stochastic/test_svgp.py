@@ -16,11 +16,20 @@ from scipy.special import expit, gammaln
 from orthogp.errors import FeatureError, InputError, KernelError
 from orthogp.features.inducing import JITTER, InducingPoints
 from orthogp.inference.bounds import titsias_bound
-from orthogp.inference.likelihoods import Bernoulli, Gaussian, Likelihood, Poisson, StudentT
 from orthogp.inference.moments import moments_from_rows
 from orthogp.kernels import RBF, Kernel, Matern32
 from orthogp.stochastic import SparseVariational, TrainingSettings, baselines, svgp_objective
-from orthogp.stochastic.normals import Covariance, DenseNormal, DiagonalNormal, Normal
+from orthogp.stochastic.normals import (
+    Bernoulli,
+    Covariance,
+    DenseNormal,
+    DiagonalNormal,
+    Gaussian,
+    Likelihood,
+    Normal,
+    Poisson,
+    StudentT,
+)
 from orthogp.stochastic.training import Batch, BatchSource, train
 from tests import oracles
 from tests.oracles import Array

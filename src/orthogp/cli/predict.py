@@ -280,7 +280,7 @@ def _columns(
 ) -> tuple[list[str], list[Scale | None]]:
     """Return the names of the model's columns, and what its numbers mean where they are times."""
     from orthogp.errors import InputError
-    from orthogp.files.dates import scales_of
+    from orthogp.files.columns import scales_of
 
     about = getattr(model, "about_", {})
     times = list(scales_of(model))

@@ -1,200 +1,173 @@
-r"""Likelihoods p(y|f) and their expectations under a Gaussian q(f), one row at a time.
-
-The expected log density of a row with f ~ N(μ, s²),
-
-    ε(y, μ, s²) = ∫ log p(y|f) N(f | μ, s²) df,
-
-is all that a variational bound needs to know of a likelihood. It has a closed form for Gaussian and
-Poisson rows. For the others it is the rule of Gauss and Hermite,
-
-    ε ≈ Σ_i w_i log p(y | μ + s z_i),      exact if log p is a polynomial in f of degree < 2·nodes
-
-Its error falls with the number of nodes as fast as the complex singularities of log p(y|f) are far
-away in units of s: those of the logistic lie at π, those of Student's t at √ν times its scale.
-All functions here are elementwise in JAX and have derivatives by everything, for s² > 0.
-"""
+"""Likelihoods by name; and Student's t, which does not separate: each of its rows is looked at."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Self
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import gammaln
-from jaxtyping import Float
 from numpy.typing import NDArray
+from scipy.special import gammaincinv, gammaln, ndtr, ndtri, stdtr
 
 from orthogp.errors import InputError
-from orthogp.precision import AnyArray
+from orthogp.inference.separable import (
+    GAUSSIAN,
+    HALVINGS,
+    Binomial,
+    Expectation,
+    Gamma,
+    Likelihood,
+    NegativeBinomial,
+    Poisson,
+    VaryingNoise,
+)
 
-NUM_NODES = 20
+Floats = NDArray[np.float64]
 
-Array = Float[AnyArray, "..."]
-
-
-class Likelihood(eqx.Module):
-    """The density p(y|f) of a target given the function's value; its leaves can be learned."""
-
-    @abstractmethod
-    def log_density(self, y: Array, f: Array) -> Array:
-        """Return log p(y|f)."""
-
-    @abstractmethod
-    def expected_log_density(self, y: Array, mean: Array, variance: Array) -> Array:
-        """Return ∫ log p(y|f) N(f | mean, variance) df."""
-
-    def check(self, y: NDArray[np.float64]) -> None:
-        """Raise `InputError` unless the targets, which are finite, can have come from here."""
+# The smallest and the largest ν: below, noise has no variance; above, it is as good as normal.
+_DEGREES = (2.05, 200.0)
+# The smallest and the largest σ, relative to the spread of the targets.
+_SCALES_OF_T = (1e-6, 1e2)
+# The probability of the values of λ beyond those that quantiles average over.
+_RAREST = 1e-12
+# Nodes of the rule by which quantiles average over λ.
+_NODES = 128
 
 
-class Gaussian(Likelihood):
-    """y = f + noise of variance σ², given by its logarithm."""
+@dataclass(frozen=True)
+class StudentT(Likelihood):
+    r"""Targets f + σ t with t of ν degrees of freedom: noise with outliers.
 
-    log_noise_variance: Any = eqx.field(converter=lambda value: _number("noise variance", value))
+    A t variable is a normal one of precision λ ~ Gamma(ν/2, ν/2)/σ², and the best independent q(λ)
+    gives the bound, which is Jensen's inequality for the logarithm,
+
+        E log p(y|f) ≥ log Γ((ν+1)/2)/Γ(ν/2) − ½ log πνσ² − (ν+1)/2 · log(1 + E(y−f)²/νσ²)
+
+    Its sites have positive precisions κ = (ν+1)/(νσ² + E(y−f)²), small far out, and the targets y.
+
+    Parameters
+    ----------
+    dispersion : float
+        σ.
+    degrees : float
+        ν, whose prior is ν e^{−ν/10} (Juárez and Steel 2010).
+    """
+
+    degrees: float = 4.0
+
+    known_as = "student-t"
+    dispersed = True
+    linear = False
+    separates = False
+    whole = False
+    wanted = "numbers"
+    range_of_means = (-np.inf, np.inf)
+    # Fixed points are approached by shares of the way: further steps lead nearer.
+    longest_step = 1.8
 
     @property
-    def noise_variance(self) -> Array:
-        """σ²."""
-        return jnp.exp(self.log_noise_variance)
+    def shape(self) -> Floats:
+        """Log σ and log ν."""
+        return np.log([self.dispersion, self.degrees])
 
-    def log_density(self, y: Array, f: Array) -> Array:
-        """Return −½ log 2πσ² − (y − f)²/(2σ²)."""
-        return self._log_density_at((y - f) ** 2)
+    def with_shape(self, shape: Floats) -> Self:
+        """Return the likelihood with other parameters."""
+        scale, degrees = np.exp(shape)
+        return replace(self, dispersion=float(scale), degrees=float(degrees))
 
-    def expected_log_density(self, y: Array, mean: Array, variance: Array) -> Array:
-        """Return −½ log 2πσ² − ((y − μ)² + s²)/(2σ²)."""
-        return self._log_density_at((y - mean) ** 2 + variance)
+    @property
+    def shape_limits(self) -> tuple[Floats, Floats]:
+        """The smallest and the largest logarithms, (2,) each."""
+        ends = np.log([_SCALES_OF_T, _DEGREES])
+        return ends[:, 0], ends[:, 1]
 
-    def _log_density_at(self, square: Array) -> Array:
-        return -0.5 * (jnp.log(2 * jnp.pi) + self.log_noise_variance + square / self.noise_variance)
+    def log_prior(self, shape: Floats) -> tuple[float, Floats, Floats]:
+        """Return 2 log ν − ν/10, the density of log ν, with its derivatives."""
+        tenth = float(np.exp(shape[1])) / 10
+        value = 2 * float(shape[1]) - tenth
+        return value, np.array([0.0, 2 - tenth]), np.array([0.0, -tenth])
 
+    def _check(self, y: Floats, sizes: Floats) -> None:
+        """Take all numbers."""
 
-class Poisson(Likelihood):
-    """Counts y = 0, 1, … of rate e^f."""
+    def constants(self, y: Floats, sizes: Floats, weights: Floats) -> Floats:
+        """Return nothing."""
+        return np.zeros(0)
 
-    def log_density(self, y: Array, f: Array) -> Array:
-        """Return y f − e^f − log y!."""
-        return y * f - jnp.exp(f) - gammaln(y + 1.0)
+    def normaliser(self, constants: Floats, count: float) -> float:
+        """Return zero: what f does not touch stands with the rest."""
+        return 0.0
 
-    def expected_log_density(self, y: Array, mean: Array, variance: Array) -> Array:
-        """Return y μ − e^{μ + s²/2} − log y!."""
-        return y * mean - jnp.exp(mean + variance / 2) - gammaln(y + 1.0)
+    def local(
+        self, targets: Floats, weights: Floats, mean: Floats, variance: Floats
+    ) -> Expectation:
+        """Return the bound on E log p with its derivatives."""
+        unit, apart = self.degrees * self.dispersion**2, targets - mean
+        square = apart**2 + variance
+        half = (self.degrees + 1) / 2
+        constant = gammaln(half) - gammaln(self.degrees / 2) - 0.5 * np.log(np.pi * unit)
+        precision = weights * 2 * half / (unit + square)
+        value = weights * (constant - half * np.log1p(square / unit))
+        return Expectation(value, precision * apart, -precision)
 
-    def check(self, y: NDArray[np.float64]) -> None:
-        """Raise `InputError` unless all targets are counts."""
-        _check_targets("Poisson", y, (y >= 0) & (y == np.floor(y)), "whole numbers ≥ 0")
+    def link(self, mean: float) -> float:
+        """Return the mean itself."""
+        return mean
 
+    def inverse_link(self, f: Floats) -> Floats:
+        """Return f."""
+        return f
 
-class Bernoulli(Likelihood):
-    """Labels 0 and 1 with p(y = 1|f) = σ(f) = 1/(1 + e^{−f}).
+    def moments(self, mean: Floats, variance: Floats, sizes: Floats) -> tuple[Floats, Floats]:
+        """Return μ and s² + σ²ν/(ν − 2)."""
+        return mean, variance + self.dispersion**2 * self.degrees / (self.degrees - 2)
 
-    Parameters
-    ----------
-    num_nodes : int
-        Of the Gauss–Hermite rule.
-    """
+    def cdf(self, y: Floats, f: Floats, sizes: Floats) -> Floats:
+        """Return that of Student's t about f."""
+        return stdtr(self.degrees, (y - f) / self.dispersion)
 
-    num_nodes: int = eqx.field(static=True, default=NUM_NODES)
+    def quantile(self, probability: float, mean: Floats, variance: Floats, sizes: Floats) -> Floats:
+        """Return y with P(target ≤ y) = probability, for f ~ N(mean, variance).
 
-    def __check_init__(self) -> None:
-        _check_nodes(self.num_nodes)
+        Averaged over λ, the target is normal with the variance s² + σ²/λ: smooth, however small σ.
+        """
+        half = self.degrees / 2
+        low, high = np.log(gammaincinv(half, np.array([_RAREST, 1 - _RAREST])) / half)
+        logs = np.linspace(low, high, _NODES)
+        weights = np.exp(half * (logs - np.exp(logs)))
+        sd = np.sqrt(variance[:, None] + self.dispersion**2 * np.exp(-logs))
+        weights /= weights.sum()
+        # As far out as the widest of the normal distributions has it.
+        reach = np.abs(ndtri(min(probability, 1 - probability) / 2)) * sd.max(axis=1)
+        lower, upper = -reach, reach
+        for _ in range(HALVINGS):
+            middle = (lower + upper) / 2
+            short = ndtr(middle[:, None] / sd) @ weights < probability
+            lower, upper = np.where(short, middle, lower), np.where(short, upper, middle)
+        return mean + upper
 
-    def log_density(self, y: Array, f: Array) -> Array:
-        """Return y f − log(1 + e^f)."""
-        return y * f - jax.nn.softplus(f)
-
-    def expected_log_density(self, y: Array, mean: Array, variance: Array) -> Array:
-        """Return y μ − Σ_i w_i log(1 + e^{f_i})."""
-        return y * mean - normal_expectation(jax.nn.softplus, mean, variance, self.num_nodes)
-
-    def probability(self, mean: Array, variance: Array) -> Array:
-        """Return p(y = 1) = ∫ σ(f) N(f | mean, variance) df."""
-        return normal_expectation(jax.nn.sigmoid, mean, variance, self.num_nodes)
-
-    def check(self, y: NDArray[np.float64]) -> None:
-        """Raise `InputError` unless all targets are labels."""
-        _check_targets("Bernoulli", y, (y == 0) | (y == 1), "labels 0 and 1")
-
-
-class StudentT(Likelihood):
-    """y = f + s·t of ν degrees of freedom: robust against outliers.
-
-    Parameters
-    ----------
-    log_scale : float
-        log s.
-    degrees : float
-        ν > 0, which is not learned.
-    num_nodes : int
-        Of the Gauss–Hermite rule.
-    """
-
-    log_scale: Any = eqx.field(converter=lambda value: _number("scale", value))
-    degrees: float = eqx.field(static=True, default=4.0)
-    num_nodes: int = eqx.field(static=True, default=NUM_NODES)
-
-    def __check_init__(self) -> None:
-        if not (isinstance(self.degrees, int | float) and 0 < self.degrees < np.inf):
-            raise InputError(f"degrees must be a positive number, got {self.degrees!r}.")
-        _check_nodes(self.num_nodes)
-
-    def log_density(self, y: Array, f: Array) -> Array:
-        """Return log Γ((ν+1)/2)/(Γ(ν/2) √(πν) s) − (ν+1)/2 log(1 + (y − f)²/(ν s²))."""
-        nu = self.degrees
-        normaliser = gammaln((nu + 1) / 2) - gammaln(nu / 2) - 0.5 * jnp.log(jnp.pi * nu)
-        square = ((y - f) / jnp.exp(self.log_scale)) ** 2
-        return normaliser - self.log_scale - (nu + 1) / 2 * jnp.log1p(square / nu)
-
-    def expected_log_density(self, y: Array, mean: Array, variance: Array) -> Array:
-        """Return Σ_i w_i log p(y|f_i)."""
-        return normal_expectation(
-            lambda f: self.log_density(y[..., None], f), mean, variance, self.num_nodes
-        )
+    def scaled(self, factor: float) -> Self:
+        """Return the likelihood of targets that are multiplied by a factor."""
+        return self.with_dispersion(self.dispersion * factor)
 
 
-def normal_expectation(
-    function: Callable[[Array], Array], mean: Array, variance: Array, num_nodes: int
-) -> Array:
-    """Return ∫ g(f) N(f | mean, variance) df by the rule of Gauss and Hermite.
-
-    `function` is called once with all nodes, which are along the last axis.
-    """
-    nodes, weights = np.polynomial.hermite_e.hermegauss(num_nodes)
-    f = mean[..., None] + jnp.sqrt(variance)[..., None] * nodes
-    return function(f) @ jnp.asarray(weights / weights.sum())
-
-
-# ---------------------------------------------------------------------- checks
+_KINDS: tuple[type[Likelihood], ...] = (
+    Poisson,
+    Binomial,
+    NegativeBinomial,
+    Gamma,
+    VaryingNoise,
+    StudentT,
+)
+#: The likelihoods that `GPRegressor` knows by name.
+LIKELIHOODS = (GAUSSIAN, *(kind.known_as for kind in _KINDS))
 
 
-def _number(name: str, log_value: object) -> Array:
-    """Return the logarithm of a positive parameter as an array, as it is if it is one of JAX."""
-    if isinstance(log_value, jax.Array):
-        return log_value
-    try:
-        array = np.asarray(log_value, dtype=np.float64)
-    except (TypeError, ValueError):
-        array = np.asarray(np.nan)
-    if array.ndim > 0 or not np.isfinite(array):
-        raise InputError(f"The {name}'s logarithm must be one finite number, got {log_value!r}.")
-    return array
-
-
-def _check_nodes(num_nodes: object) -> None:
-    # Beyond this the outermost weights underflow.
-    if isinstance(num_nodes, bool) or not isinstance(num_nodes, int) or not 1 <= num_nodes <= 300:
-        raise InputError(f"num_nodes must be a whole number from 1 to 300, got {num_nodes!r}.")
-
-
-def _check_targets(
-    name: str, y: NDArray[np.float64], possible: NDArray[np.bool_], expected: str
-) -> None:
-    if not np.all(possible):
-        raise InputError(
-            f"Targets of the {name} likelihood are {expected}, but y holds "
-            f"{y[~possible][0]:.6g}: encode them so, or choose another likelihood."
-        )
+def resolve_likelihood(name: str) -> Likelihood | None:
+    """Return the likelihood of a name; `None` stands for Gaussian noise."""
+    for kind in _KINDS:
+        if kind.known_as == name:
+            return kind()
+    if name == GAUSSIAN:
+        return None
+    raise InputError(f"likelihood must be one of {', '.join(LIKELIHOODS)}, got {name!r}.")

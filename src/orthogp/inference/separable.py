@@ -14,7 +14,7 @@ With weights w (exposures, trials, repetitions) the rows enter a posterior of f 
 | Gaussian, noise e^g         | f                 | −f²/2              | y, e^{−g}                 |
 
 c(y) needs totals that f does not touch: `constants`. All functions are elementwise in NumPy; the
-likelihoods of `inference/likelihoods.py` are for training by mini-batches, with JAX's derivatives.
+likelihoods of `stochastic/normals.py` are for training by mini-batches, with JAX's derivatives.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from orthogp.errors import InputError, LatticeMismatchError
 from orthogp.features import MeanPrior
-from orthogp.inference.families import resolve_likelihood
+from orthogp.inference.likelihoods import resolve_likelihood
 from orthogp.inference.separable import GAUSSIAN, Likelihood, VaryingNoise
 from orthogp.kernels.terms import Term
 from orthogp.learning.layout import Factors, Layout, Setup

@@ -1,6 +1,7 @@
 """From rows of counts, classes or amounts to a fitted model, where sums do not tell all.
 
-The search is that of exact regressions (`exact/fitting.py`), on the bound of `exact/sites.py`.
+The search is that of exact regressions (`exact/fitting.py`), on the bound of
+`exact/nongaussian.py`.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from numpy.typing import NDArray
 
 from orthogp.errors import PrecisionError
 from orthogp.exact.fitting import SETTLED_MANY, SETTLED_SAMPLE, ExactSearch, check_few
+from orthogp.exact.nongaussian import POLISHED, SiteObjective, SiteRows
 from orthogp.exact.process import Solution
-from orthogp.exact.sites import POLISHED, SiteObjective, SiteRows
 from orthogp.features import MeanPrior
 from orthogp.inference.bounds import Bound, Certificate
 from orthogp.inference.parameters import Beliefs, LogPrior, pack

@@ -21,8 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from orthogp.covariates import check_covariates
 from orthogp.errors import InputError
-from orthogp.files.columns import TimeScale
-from orthogp.files.dates import time_scales
+from orthogp.files.columns import TimeScale, time_scales
 from orthogp.maps.formats import as_dataset, points_inside, polygons_of, require
 from orthogp.report.figures import covered_range
 from orthogp.report.summary import Names, names_of

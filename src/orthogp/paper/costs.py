@@ -32,7 +32,6 @@ from numpy.typing import NDArray
 from orthogp.exact.process import ExactPosterior
 from orthogp.features import InducingPoints, MeanPrior, Trig
 from orthogp.files.writing import write_rows
-from orthogp.inference.likelihoods import Gaussian
 from orthogp.kernels import Matern52
 from orthogp.paper import band
 from orthogp.paper.fits import Approximation
@@ -56,7 +55,7 @@ from orthogp.rows import Domain, Rows
 from orthogp.stochastic.baselines import SparseVariational, svgp_objective
 from orthogp.stochastic.bound import StochasticModel
 from orthogp.stochastic.frequencies import SAMPLERS, Sampler
-from orthogp.stochastic.normals import DenseNormal
+from orthogp.stochastic.normals import DenseNormal, Gaussian
 from orthogp.stochastic.training import Batch
 
 if TYPE_CHECKING:

@@ -13,8 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from orthogp.errors import InputError
-from orthogp.files.columns import Categories
-from orthogp.files.dates import scales_of
+from orthogp.files.columns import Categories, scales_of
 from orthogp.inference import Domain
 from orthogp.inference.component_posterior import AdditivePosterior
 from orthogp.kernels import Categorical, Kernel

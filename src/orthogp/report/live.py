@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from orthogp.features import Lattice
-from orthogp.files.dates import time_scales
+from orthogp.files.columns import time_scales
 from orthogp.inference.parameters import learned_slots
 from orthogp.kernels import RBF, Kernel, Matern12, Matern32, Matern52
 from orthogp.learning.limits import choose_decimation, lengthscale_limits

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from orthogp.features import resolve_features
-from orthogp.files.dates import time_scales
-from orthogp.inference.families import StudentT
+from orthogp.files.columns import time_scales
+from orthogp.inference.likelihoods import StudentT
 from orthogp.kernels import Categorical, Cyclic, Kernel, Product
 from orthogp.kernels.base import EARTH_RADIUS
 from orthogp.kernels.sphere import Sphere

@@ -46,7 +46,6 @@ from orthogp.features.base import Features, as_rows, prior_variance
 from orthogp.features.inducing import JITTER, InducingPoints, covariances, whitened
 from orthogp.features.lattice import Lattice
 from orthogp.features.series import AdditiveSeries, MassSeries, lattice_masses
-from orthogp.inference.likelihoods import Gaussian, Likelihood
 from orthogp.inference.moments import moments_from_rows
 from orthogp.inference.parameters import Slot, learned_slots, pack, unpack
 from orthogp.kernels import Kernel, components
@@ -55,6 +54,8 @@ from orthogp.statistics.nufft import chunks
 from orthogp.stochastic.normals import (
     Covariance,
     DenseNormal,
+    Gaussian,
+    Likelihood,
     Normal,
     factorised_posterior,
     prior_normal,

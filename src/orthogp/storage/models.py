@@ -24,7 +24,7 @@ from orthogp.exact.process import ExactPosterior
 from orthogp.features.series import SeriesFeatures
 from orthogp.files.columns import UNITS, TimeScale
 from orthogp.inference import Certificate, Domain
-from orthogp.inference.families import StudentT
+from orthogp.inference.likelihoods import StudentT
 from orthogp.inference.predictive import FamilyPosterior
 from orthogp.inference.separable import VaryingNoise
 from orthogp.kernels import Kernel, resolve_kernel

@@ -5,9 +5,9 @@ import pytest
 from scipy.optimize import minimize
 
 from orthogp import GPRegressor
-from orthogp.exact.sites import POLISHED, SiteObjective, SiteRows
+from orthogp.exact.nongaussian import POLISHED, SiteObjective, SiteRows
 from orthogp.features import MeanPrior
-from orthogp.inference.families import resolve_likelihood
+from orthogp.inference.likelihoods import resolve_likelihood
 from orthogp.inference.parameters import learned_slots, pack
 from orthogp.kernels import RBF, Matern32
 from orthogp.rows import Rows

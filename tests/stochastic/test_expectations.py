@@ -10,7 +10,7 @@ from scipy import stats
 from scipy.integrate import quad
 
 from orthogp.errors import InputError
-from orthogp.inference.likelihoods import (
+from orthogp.stochastic.normals import (
     Bernoulli,
     Gaussian,
     Likelihood,
