@@ -26,7 +26,7 @@ from orthogp.exact.row_pairs import merge_rows
 from orthogp.features import Features, InducingPoints, resolve_features, takes_any_columns
 from orthogp.fields.lattice_learning import LatticeLearner, RowSums
 from orthogp.inference.bounds import TOLERANCE
-from orthogp.inference.families import resolve_likelihood
+from orthogp.inference.likelihoods import resolve_likelihood
 from orthogp.inference.parameters import NO_BELIEFS
 from orthogp.inference.predictive import PredictivePosterior
 from orthogp.inference.separable import GAUSSIAN, Separable, VaryingNoise
@@ -440,8 +440,8 @@ def fit_sums(
             return _lattice_outcome(attempt, learner.fit(starts), sums)
         assert isinstance(family, Features)
         own = None if rows is None else rows.standardised(attempt.units)
-        parts = (statistics, own, sketch.extent, sketch.mean, settings, attempt.threads)
-        return attempt.outcome(SumFamilyFitter(family, *parts).fit(starts), "features")
+        fitter = SumFamilyFitter(family, statistics, own, sketch, settings, attempt.threads)
+        return attempt.outcome(fitter.fit(starts), "features")
 
 
 def fit_separable(

@@ -16,7 +16,7 @@ from orthogp.inference.bounds import factorise, titsias_bound, unwhiten, upper_b
 from orthogp.inference.certificates import Images, judge_components
 from orthogp.inference.component_posterior import VarianceSeries, lattice_posterior
 from orthogp.inference.objective import LatticeObjective
-from orthogp.inference.parameters import pack
+from orthogp.inference.parameters import Start, pack
 from orthogp.inference.posterior import ComponentSums
 from orthogp.kernels import RBF, Categorical, Cyclic, Matern32
 from orthogp.kernels.terms import component_kernels, join_terms, split_terms
@@ -224,9 +224,8 @@ def test_bounds_enclose_the_log_marginal_likelihood(problem, truncated):
         chol = factorise(own.moments.gram, NOISE)
         lower = titsias_bound(own.moments, NOISE, chol).total
         mean = unwhiten(chol, whiten(chol, own.moments.projection)) / NOISE
-        verdict = judge_components(
-            own.features, KERNEL, own.statistics, own.moments, mean, NOISE, Images(0.0, 0.0)
-        )
+        at, images = Start(KERNEL, NOISE), Images(0.0, 0.0)
+        verdict = judge_components(own.features, at, own.statistics, own.moments, mean, images)
         upper = upper_bound(own.moments, NOISE, verdict.guarantee.left_out, chol)
         upper = upper._replace(data_fit=min(upper.data_fit, verdict.data_fit)).total
         assert lower <= exact + 1e-6

@@ -25,7 +25,8 @@ from orthogp.inference.bounds import (
     upper_bound,
     whiten,
 )
-from orthogp.inference.certificates import Images, judge
+from orthogp.inference.certificates import Images, enough_modes, judge
+from orthogp.inference.parameters import Start
 from orthogp.kernels import RBF, Kernel, Matern32
 from orthogp.learning.layout import Layout
 from orthogp.learning.limits import wrap_error
@@ -67,15 +68,9 @@ class Bounds(NamedTuple):
 def sharp_bound(features, kernel, statistics, moments, noise, chol) -> float:
     """The upper bound of a fit: what is left out by its norm, or by what is left of the targets."""
     mean = unwhiten(chol, whiten(chol, moments.projection)) / noise
-    verdict = judge(
-        features,
-        kernel,
-        statistics,
-        (mean, chol),
-        noise,
-        images=Images(0.0, 0.0),
-        tolerance=0.05,
-    )
+    at = Start(kernel, noise)
+    modes = enough_modes(features, at, statistics, 0.05)
+    verdict = judge(modes, at, (mean, chol), images=Images(0.0, 0.0), tolerance=0.05)
     upper = upper_bound(moments, noise, verdict.guarantee.left_out, chol)
     return upper._replace(data_fit=min(upper.data_fit, verdict.data_fit)).total
 

@@ -9,10 +9,11 @@ from orthogp.features.base import prior_variance
 from orthogp.features.series import lattice_masses
 from orthogp.inference import known_modes
 from orthogp.inference.bounds import factorise, one_pass_bound, unwhiten, whiten
-from orthogp.inference.certificates import judge, judge_components, polish
+from orthogp.inference.certificates import enough_modes, judge, judge_components, polish
 from orthogp.inference.component_posterior import lattice_posterior
 from orthogp.inference.known_modes import KnownModes, largest_density, unseen, unseen_beyond
 from orthogp.inference.moments import moments_from_statistics
+from orthogp.inference.parameters import Start
 from orthogp.inference.posterior import ComponentSums, covariance_matrix
 from orthogp.kernels import (
     RBF,
@@ -205,9 +206,9 @@ def test_the_exact_process_lies_within_all_bounds(which, seed) -> None:
     chol = factorise(moments.gram, noise)
     solution = unwhiten(chol, whiten(chol, moments.projection)) / noise
     found = images(kernel, statistics.lattice.period, np.ones(num_dims))
-    verdict = judge(
-        features, kernel, statistics, (solution, chol), noise, images=found, tolerance=0.05
-    )
+    at = Start(kernel, noise)
+    modes = enough_modes(features, at, statistics, 0.05)
+    verdict = judge(modes, at, (solution, chol), images=found, tolerance=0.05)
 
     points = np.concatenate([X[:20], rng.uniform(0, 1, (60, num_dims))])
     both = np.concatenate([points, X])
@@ -279,7 +280,8 @@ def test_the_exact_process_lies_within_the_bounds_of_components(which, most) -> 
     chol = factorise(moments.gram, noise)
     solution = unwhiten(chol, whiten(chol, moments.projection)) / noise
     found = layout.images(kernel, components)
-    verdict = judge_components(features, kernel, statistics, moments, solution, noise, found)
+    at = Start(kernel, noise)
+    verdict = judge_components(features, at, statistics, moments, solution, found)
 
     points = rng.uniform(0, 1, (60, 3))
     points[:, 2] = rng.integers(0, 3, 60)

@@ -7,7 +7,7 @@ from orthogp.features import Trig
 from orthogp.inference import Domain
 from orthogp.inference.bounds import factorise, sharp_series_bound, titsias_bound, upper_bound
 from orthogp.inference.moments import SeriesSource
-from orthogp.inference.parameters import learned_slots, pack
+from orthogp.inference.parameters import Start, learned_slots, pack
 from orthogp.inference.predictive import FamilyPosterior, JointDraws
 from orthogp.kernels import RBF, Matern32
 from tests import oracles
@@ -49,7 +49,9 @@ def make_posterior(family: Family, rows: Rows, mean: str | None, count: int | No
     moments = source.moments(pack(kernel, source.slots))
     centre = CENTRE[:num_dims]
     domain = Domain(centre - 1.3, centre + 1.3)
-    posterior = FamilyPosterior.from_moments(features, kernel, NOISE, prior, moments, domain, 1)
+    posterior = FamilyPosterior.from_moments(
+        features, Start(kernel, NOISE), prior, moments, domain, 1
+    )
     return posterior, statistics, moments
 
 
@@ -123,11 +125,10 @@ def test_bounds_enclose_the_exact_log_marginal_likelihood(
     if posterior.features.wrapped:
         sharp = sharp_series_bound(
             posterior.features,
-            posterior.kernel,
+            Start(posterior.kernel, NOISE),
             statistics,
             posterior.mean_prior,
             moments,
-            NOISE,
             chol,
         ).total
         assert exact - 1e-6 <= sharp <= loose + 1e-9
@@ -140,7 +141,12 @@ def test_sharp_upper_bound_is_within_a_nat_where_the_trace_bound_is_far() -> Non
     K = prior_gram(posterior, rows.X, rows.X)
     exact = oracles.log_marginal_likelihood(K, rows.y, NOISE)
     sharp = sharp_series_bound(
-        posterior.features, posterior.kernel, statistics, posterior.mean_prior, moments, NOISE, chol
+        posterior.features,
+        Start(posterior.kernel, NOISE),
+        statistics,
+        posterior.mean_prior,
+        moments,
+        chol,
     ).total
     assert sharp - exact < 0.1 * (upper_bound(moments, NOISE, None, chol).total - exact)
 

@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 from scipy.optimize import lsq_linear
 
-from orthogp.learning.optimise import Ascent, Evaluation, ascend, box_step
+from orthogp.learning.optimise import Ascent, Budget, Evaluation, ascend, box_step
 from tests.oracles import Array
 
 CURVATURE = np.array([[400.0, 90.0], [90.0, 100.0]])
 SUMMIT = np.array([0.7, -0.4])
+BUDGET = Budget(60, tolerance=1e-6)
 
 
 def quadratic(x: Array, factor: float = 1.0) -> Evaluation:
@@ -16,9 +17,15 @@ def quadratic(x: Array, factor: float = 1.0) -> Evaluation:
     return Evaluation(-0.5 * away @ CURVATURE @ away, -CURVATURE @ away, factor * CURVATURE)
 
 
-def climb(evaluate, start=(0.0, 0.0), lower=(-2.0, -2.0), upper=(2.0, 2.0), **options) -> Ascent:
-    settings = {"tolerance": 1e-6, "max_evaluations": 60, "out_of_time": lambda: False, **options}
-    found = ascend(evaluate, np.array(start), np.array(lower), np.array(upper), **settings)
+def climb(
+    evaluate,
+    start=(0.0, 0.0),
+    lower=(-2.0, -2.0),
+    upper=(2.0, 2.0),
+    budget=BUDGET,
+    **options,
+) -> Ascent:
+    found = ascend(evaluate, np.array(start), (np.array(lower), np.array(upper)), budget, **options)
     assert found is not None
     return found
 
@@ -77,7 +84,9 @@ def test_curvature_stays_positive_where_the_function_bends_upwards() -> None:
         slope, second = -x[0] * (x[0] ** 2 - 1), 1 - 3 * x[0] ** 2
         return Evaluation(value, np.array([slope]), np.eye(1), lambda: np.array([[second + 1]]))
 
-    found = climb(evaluate, start=(0.05,), lower=(-3.0,), upper=(3.0,), tolerance=1e-9)
+    found = climb(
+        evaluate, start=(0.05,), lower=(-3.0,), upper=(3.0,), budget=Budget(60, tolerance=1e-9)
+    )
     assert found.x[0] == pytest.approx(1.0, abs=1e-3)
 
 
@@ -115,25 +124,18 @@ def test_steps_to_where_there_is_no_value_are_taken_back() -> None:
     assert any(x[0] > 0.5 for x in visited)
     assert 0.3 < found.x[0] <= 0.5
     assert found.num_evaluations == len(visited)
-    assert ascend(
-        lambda x: None,
-        np.zeros(2),
-        -np.ones(2),
-        np.ones(2),
-        tolerance=1e-6,
-        max_evaluations=9,
-        out_of_time=lambda: False,
-    ) is None  # fmt: skip
+    box = (-np.ones(2), np.ones(2))
+    assert ascend(lambda x: None, np.zeros(2), box, Budget(9, tolerance=1e-6)) is None
 
 
 def test_searches_end_when_they_are_told_to() -> None:
-    late = climb(quadratic, out_of_time=lambda: True)
+    late = climb(quadratic, budget=Budget(60, lambda: True, 1e-6))
     assert late.num_evaluations == 1
     assert not late.converged
-    assert not climb(lambda x: quadratic(x, 9.0), max_evaluations=2).converged
-    options = {"tolerance": 1e-6, "max_evaluations": 9, "out_of_time": lambda: False}
+    few = Budget(2, tolerance=1e-6)
+    assert not climb(lambda x: quadratic(x, 9.0), budget=few).converged
     box = (np.full(2, -2.0), np.full(2, 2.0))
-    assert ascend(quadratic, np.zeros(2), *box, abandon=lambda x, at: True, **options) is None
+    assert ascend(quadratic, np.zeros(2), box, few, abandon=lambda x, at: True) is None
 
 
 def test_the_first_evaluation_may_be_known() -> None:

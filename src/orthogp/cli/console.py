@@ -57,6 +57,8 @@ class Console:
         self._as_json = as_json
         self._quiet = quiet
         self._aside = out == STANDARD
+        #: The checkpoint beside the output, `None` beside standard output.
+        self.checkpoint = None if out in (None, STANDARD) else f"{out}.checkpoint"
         self._bar: Any = None
         self._began = 0.0
 
@@ -65,6 +67,11 @@ class Console:
 
     def __exit__(self, *_: object) -> None:
         self._stop()
+
+    def remove_checkpoint(self) -> None:
+        """Remove the checkpoint if there is one."""
+        if self.checkpoint is not None:
+            Path(self.checkpoint).unlink(missing_ok=True)
 
     def begin(self, task: str, total: int | None) -> None:
         """Show a bar for a task with a number of rows; none if there is nothing to count."""

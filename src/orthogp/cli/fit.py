@@ -240,10 +240,9 @@ def fit(
 
                 fitted = fit_labels(model, console, given, rows, summing)
             else:
-                how = (rows, summing, output.checkpoint)
-                fitted = _from_rows(model, family, console, given, *how)
+                fitted = _from_rows(model, family, console, given, rows, summing)
         write_out(out, fitted.save)
-        output.remove_checkpoint()
+        console.remove_checkpoint()
         saved = "" if out == STANDARD else f"\nModel: {out}"
         console.result(_heading(fitted) + fitted.summary() + saved, model_values(fitted, out))
 
@@ -309,7 +308,6 @@ def _from_rows(
     given: Given,
     rows: RowOptions,
     summing: Summing,
-    checkpoint: str | None,
 ) -> GPRegressor:
     from orthogp.files.source import as_tables, open_source
 
@@ -335,7 +333,7 @@ def _from_rows(
             how = Pass(
                 sample_rows=sample_rows,
                 batch_rows=summing.batch_rows,
-                checkpoint=checkpoint,
+                checkpoint=console.checkpoint,
                 every=summing.checkpoint_seconds,
                 watcher=console,
                 cluster=cluster,
@@ -481,9 +479,9 @@ def sketch(
     with output.console() as console:
         with as_tables(given.data) as files:
             given = given._replace(data=tuple(files))
-            found, about = _sum(console, given, wanted, family, summing, output.checkpoint)
+            found, about = _sum(console, given, wanted, family, summing)
         _save(console, output, found, about)
-        output.remove_checkpoint()
+        console.remove_checkpoint()
 
 
 @click.command(epilog=_MERGE_EXAMPLES)
@@ -554,7 +552,6 @@ def _sum(
     wanted: LatticeOptions,
     family: Family,
     summing: Summing,
-    checkpoint: str | None,
 ) -> tuple[Sketch, dict[str, Any]]:
     """Return the sums of files, and a description of their rows."""
     from orthogp.files.columns import scale_from_json
@@ -591,7 +588,7 @@ def _sum(
         how = Pass(
             extent=extent,
             batch_rows=summing.batch_rows,
-            checkpoint=checkpoint,
+            checkpoint=console.checkpoint,
             every=summing.checkpoint_seconds,
             watcher=console,
             cluster=cluster,

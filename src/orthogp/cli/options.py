@@ -8,7 +8,6 @@ from dataclasses import replace
 from datetime import date
 from functools import wraps
 from math import inf, nan
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -126,7 +125,7 @@ def family_names() -> Sequence[str]:
 
 def likelihood_names() -> Sequence[str]:
     """Return the likelihoods that have names."""
-    from orthogp.inference.families import LIKELIHOODS
+    from orthogp.inference.likelihoods import LIKELIHOODS
 
     return LIKELIHOODS
 
@@ -336,16 +335,6 @@ class Output(NamedTuple):
     def where(self) -> str:
         """Where the command writes, in words."""
         return "standard output" if self.out == STANDARD else self.out
-
-    @property
-    def checkpoint(self) -> str | None:
-        """The checkpoint beside the output, `None` beside standard output."""
-        return None if self.out == STANDARD else f"{self.out}.checkpoint"
-
-    def remove_checkpoint(self) -> None:
-        """Remove the checkpoint if there is one."""
-        if self.checkpoint is not None:
-            Path(self.checkpoint).unlink(missing_ok=True)
 
 
 def gather(**kinds: Any) -> Callable[[Decorated], Decorated]:

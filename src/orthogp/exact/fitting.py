@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +26,7 @@ from orthogp.inference.threads import BlasThreads, one_thread
 from orthogp.kernels import Kernel
 from orthogp.learning.families import FamilyFitter, Placement
 from orthogp.learning.limits import NOISE_FLOOR, names_at_limit, row_limits
-from orthogp.learning.optimise import Ascent, Evaluation, Summit, ascend
+from orthogp.learning.optimise import Ascent, Budget, Evaluation, Summit, ascend
 from orthogp.learning.problem import Fit, FitSettings, Start
 from orthogp.rows import Rows
 
@@ -287,7 +287,7 @@ class ExactSearch:
             return any(_joins(x, at, summit) for summit in summits)
 
         for i in choose_starts(starts, values, number):
-            found = self._climb(stage, vectors[i], limits, tolerance=tolerance, abandon=joins)
+            found = self._climb(stage, vectors[i], limits, tolerance, abandon=joins)
             summits += [] if found is None else [found]
         if not summits:
             raise PrecisionError(
@@ -313,12 +313,19 @@ class ExactSearch:
             # The step that was not taken costs nothing now.
             start = np.clip(doubtful[i].x + doubtful[i].step, *limits)
             wary = stage.whole or doubtful[i].wary
-            climbed = self._climb(stage, start, limits, tolerance=stage.tolerance, wary=wary)
+            climbed = self._climb(stage, start, limits, stage.tolerance, wary=wary)
             found += [] if climbed is None else [climbed]
         return sorted(found, key=lambda summit: -summit.at.value)
 
     def _climb(
-        self, stage: Stage, start: Vector, limits: tuple[Vector, Vector], **options: Any
+        self,
+        stage: Stage,
+        start: Vector,
+        limits: tuple[Vector, Vector],
+        tolerance: float,
+        *,
+        wary: bool = False,
+        abandon: Callable[[Vector, Evaluation], bool] = lambda x, at: False,
     ) -> Ascent | None:
         lower, upper = limits
         for _ in range(_RAISES):
@@ -331,16 +338,9 @@ class ExactSearch:
             start = np.clip(firmer, lower, upper)
         else:
             return None
-        return ascend(
-            stage.evaluate,
-            start,
-            lower,
-            upper,
-            max_evaluations=_MOST_EVALUATIONS,
-            out_of_time=self._settings.late,
-            first=first,
-            **options,
-        )
+        budget = Budget(_MOST_EVALUATIONS, self._settings.late, tolerance)
+        first = first._replace(wary=wary)
+        return ascend(stage.evaluate, start, limits, budget, abandon=abandon, first=first)
 
     def _of_noise(self, kernel: Kernel, sample: NDArray[np.int64] | None) -> Stage:
         """Return the likelihood of all rows, or of a sample of them."""

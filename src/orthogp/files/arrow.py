@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, BinaryIO, Literal
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -26,6 +26,9 @@ from orthogp.files.columns import (
     find_column,
 )
 from orthogp.rows import Domain
+
+if TYPE_CHECKING:
+    from orthogp.files.text import TextHeader
 
 # The number of rows that are decoded at once.
 _BLOCK_ROWS = 2**17
@@ -125,16 +128,14 @@ def parquet_blocks(piece: Piece, reading: Reading) -> Iterator[Block]:
 
 def parse_lines(
     body: bytes,
+    header: TextHeader,
     *,
-    num_columns: int,
-    delimiter: str,
     used: Sequence[int],
     scales: Sequence[Scale | None],
     zoned: Sequence[bool],
-    decimal_comma: bool = False,
 ) -> NDArray[np.float64] | None:
     """Return columns of text lines as numbers, (k, n), or `None` if a row or a cell is odd."""
-    names = [str(i) for i in range(num_columns)]
+    names = [str(i) for i in range(len(header.names))]
     types = {
         str(j): _type(scale, "UTC" if zone else None) for j, scale, zone in zip(used, scales, zoned)
     }
@@ -142,13 +143,15 @@ def parse_lines(
         table = pacsv.read_csv(
             pa.BufferReader(body),
             read_options=pacsv.ReadOptions(column_names=names, block_size=len(body) + 1),
-            parse_options=pacsv.ParseOptions(delimiter=delimiter, newlines_in_values=b'"' in body),
+            parse_options=pacsv.ParseOptions(
+                delimiter=header.delimiter, newlines_in_values=b'"' in body
+            ),
             convert_options=pacsv.ConvertOptions(
                 column_types=types,
                 include_columns=[str(j) for j in used],
                 null_values=_NULLS,
                 strings_can_be_null=True,
-                decimal_point="," if decimal_comma else ".",
+                decimal_point="," if header.decimal_comma else ".",
             ),
         )
     except (pa.ArrowException, OSError):

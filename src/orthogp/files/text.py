@@ -264,13 +264,7 @@ class _Parser:
             from orthogp.files.arrow import parse_lines
 
             columns = parse_lines(
-                body,
-                num_columns=len(self._header.names),
-                delimiter=self._header.delimiter,
-                used=self._used,
-                scales=self._reading.scales,
-                zoned=self._zoned,
-                decimal_comma=self._header.decimal_comma,
+                body, self._header, used=self._used, scales=self._reading.scales, zoned=self._zoned
             )
         # What is infinite, or large enough for whole numbers to lose digits, is looked at closely.
         if columns is None or bool(np.any(np.abs(columns) >= _LARGEST_WHOLE)):

@@ -35,6 +35,7 @@ from orthogp.features.lattice import residual_mass
 from orthogp.features.series import SeriesFeatures, lattice_masses
 from orthogp.inference.fourier_series import SeriesBox, as_complex
 from orthogp.inference.moments import Moments
+from orthogp.inference.parameters import Start
 from orthogp.kernels import Kernel
 from orthogp.statistics import FourierStatistics
 
@@ -272,11 +273,10 @@ class PredictionBounds(NamedTuple):
 
 def sharp_series_bound(
     features: SeriesFeatures,
-    kernel: Kernel,
+    at: Start,
     statistics: FourierStatistics,
     mean: MeanPrior,
     moments: Moments,
-    noise_variance: float,
     chol: NDArray[np.float64],
 ) -> Bound:
     r"""Return the upper bound for any features of the wrapped prior.
@@ -285,6 +285,7 @@ def sharp_series_bound(
 
         vᵀRv = Σ_t mass_t |Σ_n v_n e^{iω_t·x_n}|² − Σ_m (Σ_n v_n φ_m(x_n))²
     """
+    kernel, noise_variance = at.kernel, at.noise_variance
     lattice = statistics.lattice
     indices = lattice.half_indices()
     masses = lattice_masses(kernel, lattice, indices)

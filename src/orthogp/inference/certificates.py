@@ -45,7 +45,7 @@ from orthogp.inference.bounds import unwhiten, whiten
 from orthogp.inference.fourier_series import SeriesBox
 from orthogp.inference.known_modes import KnownModes, Unseen, unseen, unseen_beyond
 from orthogp.inference.moments import Moments
-from orthogp.kernels import Kernel
+from orthogp.inference.parameters import Start
 from orthogp.rows import Domain
 from orthogp.statistics import AdditiveStatistics, FourierStatistics, Statistics
 from orthogp.statistics.nufft import TOLERANCE
@@ -310,11 +310,9 @@ class Verdict(NamedTuple):
 
 
 def judge(
-    features: Lattice,
-    kernel: Kernel,
-    statistics: FourierStatistics,
+    modes: KnownModes,
+    at: Start,
     solution: tuple[NDArray[np.float64], NDArray[np.float64]],
-    noise_variance: float,
     *,
     images: Images,
     tolerance: float,
@@ -326,6 +324,8 @@ def judge(
 
     Parameters
     ----------
+    modes : KnownModes
+        Those that `enough_modes` returns.
     solution : (m, p), (m, m)
         The features' posterior mean and the factor of B.
     images : Images
@@ -334,7 +334,8 @@ def judge(
         The error of means, in posterior sd, below which the polishing need not go.
     """
     mean, chol = solution
-    modes, beyond = _enough_modes(features, kernel, statistics, noise_variance, tolerance)
+    noise_variance, statistics = at.noise_variance, modes.statistics
+    beyond = unseen_beyond(modes, at.kernel)
     polished = None
     found = polish(modes, mean, chol, noise_variance, tolerance / 100, max_steps)
     if max_steps and np.all(np.linalg.norm(found.residual, axis=0) <= tolerance):
@@ -346,17 +347,16 @@ def judge(
     explained = np.sum(modes.projection * z, axis=0)
     known = _Known(len(chol), z, found.residual, found.misfit, explained)
     left_out = unseen(modes, beyond), beyond
-    verdict = _verdict(kernel, statistics, noise_variance, known, left_out, images)
+    verdict = _verdict(at, statistics, known, left_out, images)
     return verdict._replace(polished=polished)
 
 
 def judge_components(
     features: AdditiveLattice,
-    kernel: Kernel,
+    at: Start,
     statistics: AdditiveStatistics,
     moments: Moments,
     mean: NDArray[np.float64],
-    noise_variance: float,
     images: Images,
 ) -> Verdict:
     """Return all that bounds the errors of a fit of several components, with the features' mean.
@@ -364,6 +364,7 @@ def judge_components(
     The modes whose sums with all others are known are those kept for each component; what lies
     beyond is bounded component by component, by the sums of each.
     """
+    kernel, noise_variance = at.kernel, at.noise_variance
     amplitudes = np.sqrt(features.squared_amplitudes(features.masses(kernel)))
     sums = statistics.residual_sums(features.indices, amplitudes[:, None] * mean)
     image = moments.gram @ mean
@@ -389,7 +390,7 @@ def judge_components(
     misfit = np.maximum(misfit, 0.0) + 4 * _ROUNDING * moments.yy
     known = _Known(len(mean), z, r, misfit, explained)
     both = Unseen.total(left_out), Unseen.total(beyond)
-    return _verdict(kernel, statistics, noise_variance, known, both, images)
+    return _verdict(at, statistics, known, both, images)
 
 
 class _Known(NamedTuple):
@@ -414,15 +415,15 @@ class _Known(NamedTuple):
 
 
 def _verdict(
-    kernel: Kernel,
+    at: Start,
     statistics: Statistics,
-    noise_variance: float,
     known: _Known,
     left_out: tuple[Unseen, Unseen],
     images: Images,
 ) -> Verdict:
     """Return what bounds the errors of a mean; `left_out` by the features, and by the modes."""
     (num_features, z, r, left, explained), (unseen, beyond) = known, left_out
+    kernel, noise_variance = at.kernel, at.noise_variance
     variance, count, yy = prior_variance(kernel), statistics.count, statistics.yy
     tail = np.sqrt(beyond.norm * left) / noise_variance
     rounding = 2 * _ROUNDING * np.sqrt(variance * count * yy) / noise_variance
@@ -461,14 +462,11 @@ def _verdict(
     return Verdict(None, guarantee, -float(quadratic.sum()) / 2, float(slack.sum()) / 2)
 
 
-def _enough_modes(
-    features: Lattice,
-    kernel: Kernel,
-    statistics: FourierStatistics,
-    noise_variance: float,
-    tolerance: float,
-) -> tuple[KnownModes, Unseen]:
-    """Return as many known modes as keep what lies beyond them from counting, and that."""
+def enough_modes(
+    features: Lattice, at: Start, statistics: FourierStatistics, tolerance: float
+) -> KnownModes:
+    """Return as many known modes as keep what lies beyond them from counting."""
+    kernel, noise_variance = at.kernel, at.noise_variance
     extent, chosen = statistics.lattice.extent, np.abs(features.indices).max(axis=0)
     factor = 2
     while True:
@@ -480,5 +478,5 @@ def _enough_modes(
         )
         enough = error <= tolerance * noise_variance / 8
         if enough or np.all(modes.reach >= 0.9 * extent) or factor > _MOST_TIMES:
-            return modes, beyond
+            return modes
         factor *= 4

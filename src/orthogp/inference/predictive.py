@@ -10,6 +10,7 @@ For series on a lattice both are Fourier series, evaluated anywhere by one non-u
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, Protocol
 
 import equinox as eqx
@@ -26,6 +27,7 @@ from orthogp.features.series import SeriesFeatures
 from orthogp.inference.bounds import factorise, unwhiten, whiten
 from orthogp.inference.fourier_series import SeriesGrid, as_complex
 from orthogp.inference.moments import Moments
+from orthogp.inference.parameters import Start
 from orthogp.kernels import Kernel
 from orthogp.precision import AnyArray, in_double
 from orthogp.rows import Domain, warn_outside
@@ -133,16 +135,17 @@ class JointDraws:
 _BLOCK_ROWS = 8192
 
 
+@dataclass(eq=False)
 class FamilyPosterior(PredictivePosterior):
     """q(f) for any features; see the module's docstring.
 
-    Parameters
+    Attributes
     ----------
     features : Features
         Placed; on a lattice if it is one of series.
-    kernel, noise_variance, mean
+    kernel, noise_variance, mean_prior
         The model.
-    coefficients : (m, p)
+    mean : (m, p)
         The mean of q(u) and, behind it, of the mean function's coefficients.
     chol : (m, m)
         L with S⁻¹ = LLᵀ, S the covariance of these coefficients.
@@ -154,59 +157,40 @@ class FamilyPosterior(PredictivePosterior):
         A known constant that is part of f.
     """
 
-    def __init__(
-        self,
-        features: Features,
-        kernel: Kernel,
-        noise_variance: float,
-        mean: MeanPrior,
-        coefficients: NDArray[np.float64],
-        chol: NDArray[np.float64],
-        residual: float,
-        domain: Domain,
-        num_threads: int | None = None,
-        offset: float = 0.0,
-    ) -> None:
-        self.features = features
-        self.kernel = kernel
-        self.noise_variance = noise_variance
-        self.mean_prior = mean
-        self.domain = domain
-        self.num_threads = num_threads
-        self.offset = offset
-        self.mean, self.chol = coefficients, chol
-        self.prior_variance = prior_variance(kernel)
-        self.residual = residual
+    features: Features
+    kernel: Kernel
+    noise_variance: float
+    mean_prior: MeanPrior
+    mean: NDArray[np.float64]
+    chol: NDArray[np.float64]
+    residual: float
+    domain: Domain
+    num_threads: int | None = None
+    offset: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.prior_variance = prior_variance(self.kernel)
         self._series = None
-        if isinstance(features, SeriesFeatures) and features.stationary:
-            self._series = _PredictiveSeries(self, features)
+        if isinstance(self.features, SeriesFeatures) and self.features.stationary:
+            self._series = _PredictiveSeries(self, self.features)
 
     @classmethod
     def from_moments(
         cls,
         features: Features,
-        kernel: Kernel,
-        noise_variance: float,
+        at: Start,
         mean: MeanPrior,
         moments: Moments,
         domain: Domain,
         num_threads: int | None = None,
     ) -> FamilyPosterior:
         """Return the best q(u) for Gaussian noise, from the moments of all columns."""
-        chol = factorise(moments.gram, noise_variance)
-        coefficients = unwhiten(chol, whiten(chol, moments.projection)) / noise_variance
+        noise = at.noise_variance
+        chol = factorise(moments.gram, noise)
+        solution = unwhiten(chol, whiten(chol, moments.projection)) / noise
         residual = moments.residual_trace / max(moments.rows, 1.0)
-        return cls(
-            features,
-            kernel,
-            noise_variance,
-            mean,
-            coefficients,
-            chol,
-            residual,
-            domain,
-            num_threads,
-        )
+        model = (features, at.kernel, noise, mean)
+        return cls(*model, solution, chol, residual, domain, num_threads)
 
     def predict(self, X: NDArray) -> Gaussian:
         """Return mean and variance of f at the rows of X."""

@@ -27,6 +27,7 @@ from orthogp.inference.bounds import (
 )
 from orthogp.inference.certificates import (
     MOST_STEPS,
+    enough_modes,
     judge,
     judge_components,
     points_around,
@@ -531,17 +532,16 @@ class Fitter:
     ) -> tuple[Posterior, Bound, Certificate]:
         """Return the posterior, and what bounds its errors."""
         noise, features = best.noise_variance, objective.features
+        tolerance = self.settings.tolerance
         images = self.layout.images(best.kernel, objective.statistics.components)
         box = self.layout.box_around(self._centre(features))
         if self.layout.joint:
             verdict = judge(
-                features.parts[0],
-                best.kernel,
-                objective.statistics.parts[0],
+                enough_modes(features.parts[0], best, objective.statistics.parts[0], tolerance),
+                best,
                 (solution.mean, solution.chol),
-                noise,
                 images=images,
-                tolerance=self.settings.tolerance,
+                tolerance=tolerance,
                 # Whoever asks for a number of features wants the mean of just those.
                 max_steps=MOST_STEPS if self.settings.num_features is None else 0,
             )
@@ -556,9 +556,7 @@ class Fitter:
         else:
             own = cast("AdditiveLattice", features)
             sums = cast("AdditiveStatistics", objective.statistics)
-            verdict = judge_components(
-                own, best.kernel, sums, moments, solution.mean, noise, images
-            )
+            verdict = judge_components(own, best, sums, moments, solution.mean, images)
             solution = solution._replace(guarantee=verdict.guarantee)
             posterior = self._additive(own, objective, best, solution, moments)
             least, most = posterior.least_variance(box), prior_variance(best.kernel)

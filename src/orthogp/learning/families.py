@@ -45,6 +45,7 @@ from orthogp.learning.limits import (
 )
 from orthogp.learning.optimise import Budget, Summit, maximise, resolved
 from orthogp.learning.problem import Fit, FitSettings, Start
+from orthogp.learning.sketches import Sketch
 from orthogp.learning.status import Ending, describe_family
 from orthogp.rows import Domain, Rows
 from orthogp.statistics import FourierStatistics, FrequencyLattice
@@ -314,15 +315,7 @@ class FamilyFitter(ABC):
                     and features.wrapped
                     and statistics is not None
                 ):
-                    upper = sharp_series_bound(
-                        features,
-                        best.kernel,
-                        statistics,
-                        self.mean,
-                        moments,
-                        noise,
-                        chol,
-                    )
+                    upper = sharp_series_bound(features, best, statistics, self.mean, moments, chol)
                 else:
                     upper = upper_bound(moments, noise, None, chol)
         lattice = None if placement.statistics is None else placement.statistics.lattice
@@ -354,9 +347,7 @@ class FamilyFitter(ABC):
             converged=self._converged,
             num_evaluations=self._num_evaluations,
             rows=moments.rows,
-            posterior=partial(
-                FamilyPosterior.from_moments, features, best.kernel, noise, self.mean, moments
-            ),
+            posterior=partial(FamilyPosterior.from_moments, features, best, self.mean, moments),
         )
 
     def _wrap_error(self, features: Features, kernel: Kernel) -> float:
@@ -390,12 +381,12 @@ class SumFamilyFitter(FamilyFitter):
         family: Features,
         statistics: FourierStatistics,
         rows: Rows | None,
-        extent: Domain,
-        mean: MeanPrior,
+        sketch: Sketch,
         settings: FitSettings,
-        threads: BlasThreads | None = None,
+        threads: BlasThreads,
     ) -> None:
-        super().__init__(family, rows, extent, mean, settings, threads)
+        super().__init__(family, rows, sketch.extent, sketch.mean, settings, threads)
+        #: The sums of the sketch, of standardised targets.
         self.statistics = statistics
         # How often the lattice was made finer than the prior's period asks, for the quadrature.
         self._halvings = 0

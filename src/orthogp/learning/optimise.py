@@ -353,13 +353,14 @@ class Evaluation(NamedTuple):
     """A function's value, gradient (p,) and average information (p, p).
 
     `bend` gives what the information leaves out of the second derivatives, (p, p), if it is to be
-    had.
+    had; `wary` says that the information is known not to be the curvature.
     """
 
     value: float
     gradient: Vector
     information: NDArray[np.float64]
     bend: Callable[[], NDArray[np.float64]] | None = None
+    wary: bool = False
 
     def with_prior(self, prior: LogPrior, share: float = 1.0) -> Evaluation:
         """Return the sum with a log prior, or with a share of it beside a sample of terms.
@@ -390,15 +391,11 @@ class Ascent(NamedTuple):
 def ascend(
     evaluate: Callable[[Vector], Evaluation | None],
     start: Vector,
-    lower: Vector,
-    upper: Vector,
+    limits: Box,
+    budget: Budget,
     *,
-    tolerance: float,
-    max_evaluations: int,
-    out_of_time: Callable[[], bool],
     abandon: Callable[[Vector, Evaluation], bool] = lambda x, at: False,
     first: Evaluation | None = None,
-    wary: bool = False,
 ) -> Ascent | None:
     """Return the maximum near a start; `None` if there is no value there, or if it is abandoned.
 
@@ -406,28 +403,30 @@ def ascend(
     ----------
     evaluate : callable
         `None` where there is no value: a step too far.
-    tolerance : float
-        A step that promises less is not taken.
+    limits : (p,), (p,)
+        The smallest and the largest arguments.
+    budget : Budget
+        The largest number of evaluations; a step that promises less than the tolerance is not
+        taken.
     abandon : callable
         Whether a search is not worth going on with.
     first : Evaluation, optional
-        That of the start, if it is known.
-    wary : bool
-        Whether the information is known not to be the curvature.
+        The evaluation of the start, if it is known.
     """
+    lower, upper = limits
     x = np.clip(start, lower, upper)
     at = evaluate(x) if first is None else first
-    used, radius, past = int(first is None), _RADIUS, _Past([], [], wary)
     if at is None:
         return None
+    used, radius, past = int(first is None), _RADIUS, _Past([], [], at.wary)
     while True:
         low, high = np.maximum(lower - x, -radius), np.minimum(upper - x, radius)
         step, promised = _modelled(at, at.information, low, high)
         curvature = past.corrected(at, promised)
         if curvature is not None:
             step, promised = _modelled(at, curvature, low, high)
-        settled = promised < tolerance or radius < _SMALLEST_RADIUS
-        if settled or used >= max_evaluations or out_of_time():
+        settled = promised < budget.tolerance or radius < _SMALLEST_RADIUS
+        if settled or used >= budget.max_iterations or budget.out_of_time():
             return Ascent(x, at, used, settled, step, promised, past.wary)
         if abandon(x, at):
             return None

@@ -26,7 +26,7 @@ from orthogp.kernels.terms import KernelChoice
 from orthogp.learning.dense import HEADROOM_FIRST, HEADROOM_LAST, SETTLED
 from orthogp.learning.layout import Layout, Limits
 from orthogp.learning.limits import NOISE_FLOOR
-from orthogp.learning.optimise import Evaluation, ascend
+from orthogp.learning.optimise import Budget, Evaluation, ascend
 from orthogp.learning.problem import Fit, FitSettings
 from orthogp.learning.starts import starts_for_kernel, starts_for_name, with_variance
 from orthogp.likelihoods.measures import Measure, RowMeasure, TorusMeasure
@@ -287,16 +287,8 @@ class SeparableFitter:
             # As many features on a longer period leave out more than they can gain.
             self._num_steps += bound.num_steps
             return start
-        found = ascend(
-            evaluate,
-            vector,
-            lower,
-            upper,
-            tolerance=_SETTLED,
-            max_evaluations=max_evaluations,
-            out_of_time=self._settings.late,
-            first=first,
-        )
+        budget = Budget(max_evaluations, self._settings.late, _SETTLED)
+        found = ascend(evaluate, vector, (lower, upper), budget, first=first)
         assert found is not None
         kernel, likelihood = bound.split(found.x)
         components = self._layout.thinned(kernel, 1.0)

@@ -34,7 +34,7 @@ from orthogp.inference.predictive import Gaussian
 from orthogp.kernels import Kernel, RationalQuadratic
 from orthogp.kernels.stationary import Radial
 from orthogp.learning.limits import per_lengthscale
-from orthogp.learning.optimise import Ascent, Evaluation, ascend, curvature_at
+from orthogp.learning.optimise import Ascent, Budget, Evaluation, ascend, curvature_at
 from orthogp.learning.problem import Fit, FitSettings, Progress, Start
 from orthogp.learning.starts import fitted_lengths, with_variance
 from orthogp.neighbours.conditionals import Sets, Terms, innovations, terms
@@ -310,14 +310,8 @@ class NeighbourFitter:
         self, stage: _Stage, x: Array, limits: tuple[Array, Array], *, tolerance: float, most: int
     ) -> Ascent:
         """Return the maximum near x, by steps with the expected information."""
-        found = ascend(
-            stage.evaluate,
-            x,
-            *limits,
-            tolerance=tolerance,
-            max_evaluations=most,
-            out_of_time=self._settings.late,
-        )
+        budget = Budget(most, self._settings.late, tolerance)
+        found = ascend(stage.evaluate, x, limits, budget)
         assert found is not None
         return found
 

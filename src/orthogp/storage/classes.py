@@ -26,9 +26,8 @@ from orthogp.features.random import RandomSeries, RandomWaves
 from orthogp.features.series import AdditiveSeries
 from orthogp.features.vff import VariationalFourierSeries
 from orthogp.inference import Certificate, Domain
-from orthogp.inference.bounds import TOLERANCE
 from orthogp.inference.certificates import Guarantee
-from orthogp.inference.families import LIKELIHOODS, resolve_likelihood
+from orthogp.inference.likelihoods import LIKELIHOODS, resolve_likelihood
 from orthogp.inference.separable import GAUSSIAN
 from orthogp.kernels import (
     Categorical,
@@ -451,33 +450,17 @@ def _kept_rows_of(kept: KeptRows) -> dict[str, Any]:
 # ---------------------------------------------------------------------- all of them
 
 
-def _certificate(
-    lower: float,
-    upper: float,
-    mean_error: float | None = None,
-    variance_error: float = np.inf,
-    typical_error: float = np.inf,
-    kind: str = "bound",
-    tolerance: float = TOLERANCE,
-    wrap_error: float = 0.0,
-    quadrature_error: float = 0.0,
-    replaces_prior: bool = False,
-    rounding: float = 0.0,
-) -> Certificate:
+def _certificate(rounding: float = 0.0, **values: Any) -> Certificate:
     """Return a certificate; older files hold the bounds only, and what rounding may add to them."""
-    demand(kind in ("exact", "bound", "estimate"), "must be of a known kind", "kind")
+    found = Certificate(**values)
+    lower, upper = found.lower, found.upper
+    demand(found.kind in ("exact", "bound", "estimate"), "must be of a known kind", "kind")
     demand(not lower > upper + 1e-6 * abs(upper), "must not exceed the upper bound", "lower")
-    found = Certificate.from_gap(lower, upper, rounding)
-    if mean_error is not None:
-        demand(not min(mean_error, variance_error) < 0, "must not be negative", "mean_error")
-        found = Certificate(lower, upper, mean_error, variance_error, typical_error)
-    return found._replace(
-        kind=kind,
-        tolerance=tolerance,
-        wrap_error=wrap_error,
-        quadrature_error=quadrature_error,
-        replaces_prior=replaces_prior,
-    )
+    smallest = min(found.mean_error, found.variance_error)
+    demand(not smallest < 0, "must not be negative", "mean_error")
+    if "mean_error" not in values:
+        found = Certificate(**Certificate.from_gap(lower, upper, rounding)._asdict() | values)
+    return found
 
 
 def _register_public(package: Any, base: type, check: Any) -> None:

@@ -85,7 +85,8 @@ def register(
         What files call it: the name of the class unless given.
     make : callable, optional
         Makes an object of what a file holds, in place of the constructor. Its parameters and their
-        annotations are what the file must hold, unless it takes them as `**values`.
+        annotations are what the file must hold; if it takes `**values`, those of the constructor
+        too.
     keep : callable, optional
         Returns what `make` takes, by name, in place of the attributes.
     infinite : tuple of str
@@ -100,7 +101,9 @@ def register(
             "another name, as in register(MyKernel, name='my-kernel')."
         )
     _BY_NAME[name] = kind
-    fields = _fields(make or kind) or _fields(kind)
+    fields = _fields(make or kind)
+    if make is not None and _takes_any(make):
+        fields = _fields(kind) | fields
     _BY_CLASS[kind] = _Entry(name, make or kind, fields, keep, frozenset(infinite))
     return kind
 
@@ -128,6 +131,11 @@ def _fields(make: Any) -> dict[str, _Field]:
         for name, parameter in signature.parameters.items()
         if parameter.kind is not parameter.VAR_KEYWORD
     }
+
+
+def _takes_any(make: Callable[..., Any]) -> bool:
+    parameters = inspect.signature(make).parameters.values()
+    return any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
 
 
 def _hints(owner: Any) -> dict[str, Any]:
