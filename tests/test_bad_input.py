@@ -46,8 +46,8 @@ def spoilt(array, *places, value=np.nan):
         (X[:, 0], Y, "Expected 2D array, got 1D array"),
         (np.zeros((0, 1)), np.zeros(0), "0 sample"),
         (X[:1], Y[:1], "At least two rows"),
-        (np.array([["a"]] * 20), Y, "must be numbers, but hold text"),
-        (X, np.array(["a"] * 20), "must be numbers, but hold text|could not convert"),
+        (np.array([["a"]] * 20), Y, "must hold numbers, but holds text"),
+        (X, np.array(["a"] * 20), "must hold numbers, but holds text"),
         (X, None, "requires y"),
     ],
 )

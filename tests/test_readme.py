@@ -258,7 +258,7 @@ PROVOKED = {
     ),
     "category": (
         lambda: command("fit c.csv --target kind --inputs x --out o", c="x,kind,y\n1,a,2\n2,b,3\n"),
-        "Column 'kind' must hold finite numbers, got 'a' in line 2 of c.csv:",
+        "Column 'kind' of c.csv holds words, but must hold numbers:",
     ),
     "date": (
         lambda: command("fit d.csv --target y --out o", d="t,y\n01/02/2020,1\n02/02/2020,2\n"),

@@ -18,6 +18,8 @@ Every message is one sentence or two: what was expected, what came, what to do.
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -56,6 +58,12 @@ class OutOfDomainWarning(UserWarning):
 
 class FitWarning(UserWarning):
     """The fit ended somewhere that a user should know about."""
+
+
+def require(package: str, what: str, extra: str) -> None:
+    """Raise `InputError` that says how to install an optional package, unless it is there."""
+    if find_spec(package) is None:
+        raise InputError(f'{what} needs {package}: install it with pip install "orthogp[{extra}]".')
 
 
 def check_finite(values: NDArray, name: str, column_names: list[str] | None = None) -> None:

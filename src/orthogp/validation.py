@@ -325,8 +325,12 @@ def numeric(validate: Callable[..., Any], *args: Any, **options: Any) -> Any:
     except ValueError as error:
         if "could not convert string" not in str(error):
             raise
+        name = options.get("input_name", "X")
+        remedy = "encode such columns, as pandas.get_dummies does, or drop them"
+        if name == "y":
+            remedy = "learn labels by GPClassifier"
         raise InputError(
-            f"X and y must be numbers, but hold text ({error}): encode or drop such columns."
+            f"{name} must hold numbers, but holds text ({error}): {remedy}."
         ) from error
 
 

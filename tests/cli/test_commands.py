@@ -142,7 +142,7 @@ def test_what_is_wrong_with_data_is_said_before_jax_is_loaded(tmp_path: Path) ->
     for arguments, sentence in [
         (["fit", "missing.csv", "--target", "y", "--out", out], "There is no file missing.csv"),
         (["fit", str(tmp_path / "d.csv"), "--target", "z", "--out", out], "has no column 'z'"),
-        (["fit", str(tmp_path / "d.csv"), "--target", "y", "--out", out], "got 'a' in line 2"),
+        (["fit", str(tmp_path / "d.csv"), "--target", "y", "--out", out], "holds words, but"),
         (["fit", "d.csv", "--target", "y", "--out", str(tmp_path / "m.orthogp")], "exists and"),
         (["fit", str(tmp_path / "e.csv"), "--target", "y", "--out", out], "got 'b' in line 3"),
         (["sketch", "missing.csv", "--target", "y", "--out", out], "There is no file missing.csv"),
@@ -168,7 +168,7 @@ def test_demo_without_matplotlib_says_how_to_install_it(
     result = run("demo", "--out", str(tmp_path / "plots"))
     assert result.exit_code == 1
     assert result.stderr == (
-        "Error: Plots need matplotlib: install it with pip install 'orthogp[plots]'.\n"
+        'Error: The demo needs matplotlib: install it with pip install "orthogp[plots]".\n'
     )
     assert not (tmp_path / "plots").exists()
 

@@ -410,3 +410,30 @@ def test_a_run_that_was_killed_goes_on_to_the_same_statistics(tmp_path: Path) ->
         difference = np.abs(getattr(found.statistics, name) - sums).max()
         assert difference <= 1e-12 * np.abs(sums).max()
     assert about == its
+
+
+def test_seasons_are_forecast_by_date(tmp_path: Path) -> None:
+    dates = np.datetime64("2024-01-01") + np.arange(140)
+    sales = 50 + 20 * np.sin(2 * np.pi * np.arange(140) / 7) + 10 * (np.arange(140) % 10 == 3)
+    sales = sales + np.random.default_rng(0).normal(0, 1, 140)
+    offers = (np.arange(140) % 10 == 3).astype(int)
+    rows = [f"{d},{y:.3f},{z}" for d, y, z in zip(dates, sales, offers)]
+    (tmp_path / "past.csv").write_text("\n".join(["date,sales,offer", *rows[:126]]))
+    (tmp_path / "ahead.csv").write_text("\n".join(["date,sales,offer", *rows[126:]]))
+    model, table = tmp_path / "m.orthogp", tmp_path / "p.csv"
+    how = ("--target", "sales", "--inputs", "date", "--covariates", "offer", "--seasons", "weekly")
+    fitted = run("fit", tmp_path / "past.csv", *how, "--no-diagnostics", "--out", model)
+    assert fitted.exit_code == 0, fitted.stderr
+    run("predict", model, tmp_path / "ahead.csv", "--noise", "--out", table)
+    mean = np.array([float(line.split(",")[2]) for line in table.read_text().split()[1:]])
+    assert np.sqrt(np.mean((mean - sales[126:]) ** 2)) < 1.5
+    two = ("--target", "sales", "--inputs", "date,offer", "--seasons", "weekly")
+    refused = run("fit", tmp_path / "past.csv", *two, "--out", tmp_path / "n.orthogp")
+    assert "Seasons need a column of dates as the only input" in refused.stderr
+
+
+def test_words_as_a_covariate_are_refused_with_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "d.csv").write_text("x,y,holiday\n1,2,no\n2,3,yes\n3,1,no\n")
+    how = ("--target", "y", "--inputs", "x", "--covariates", "holiday", "--out", tmp_path / "m")
+    refused = run("fit", tmp_path / "d.csv", *how)
+    assert "holds words, but must hold numbers: write it in numbers (0 and 1)" in refused.stderr

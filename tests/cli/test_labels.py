@@ -86,7 +86,7 @@ def test_what_classifiers_do_not_have_is_wrong_usage(
 def test_words_as_a_target_lead_to_classify(folder: Path, tmp_path: Path) -> None:
     result = run("fit", folder / "d.csv", "--target", "fruit", "--out", tmp_path / "m.orthogp")
     assert result.exit_code == 1
-    assert "predict labels by --classify" in result.stderr
+    assert "learn the probability of each word by --classify" in result.stderr
 
 
 def test_reports_are_pages(folder: Path) -> None:

@@ -78,6 +78,15 @@ def test_files_hold_the_model(fitted, tmp_path):
     assert again.summary().splitlines()[2:6] == fitted.summary().splitlines()[2:6]
 
 
+def test_files_hold_kept_rows_with_their_exposures(tmp_path):
+    X, y, sizes = data("poisson", 120)
+    settings = {"likelihood": "poisson", "learn": False, "solver": "exact"}
+    kept = GPRegressor(RBF(1.0, 1.0), **settings).fit(X, y, **sizes)
+    kept.save(tmp_path / "m.orthogp")
+    again = GPRegressor.load(tmp_path / "m.orthogp")
+    np.testing.assert_allclose(again.predict(GRID), kept.predict(GRID), rtol=1e-12)
+
+
 @pytest.mark.parametrize("likelihood", ["poisson", "gamma"])
 def test_rows_added_and_forgotten_are_as_all_at_once(likelihood):
     X, y, sizes = data(likelihood, 1200)

@@ -96,7 +96,7 @@ def test_without_matplotlib_nothing_is_begun(
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     result = run("figure1", "--out", str(tmp_path / "paper"))
-    assert result.stderr.startswith("Error: Plots need matplotlib")
+    assert result.stderr.startswith("Error: A figure or report needs matplotlib")
     assert not (tmp_path / "paper").exists()
 
 

@@ -42,8 +42,10 @@ from orthogp.cli.options import (
     mean_option,
     output_options,
     scaled_for,
+    seasons_option,
     summing_options,
     take_categories,
+    take_seasons,
 )
 
 if TYPE_CHECKING:
@@ -57,6 +59,7 @@ Examples:
   orthogp fit 'rides/*.parquet' --target delay --inputs time,distance --out model.orthogp
   orthogp fit 'rides/*.parquet' --target delay --scheduler tcp://node1:8786 --out model.orthogp
   orthogp fit stats.orthogp --kernel rbf --out model.orthogp
+  orthogp fit sales.csv --target sales --inputs date --seasons yearly,weekly --out model.orthogp
   orthogp fit shops.csv --target sold --likelihood poisson --exposure hours --out model.orthogp
   orthogp fit flowers.csv --target species --inputs length,width --classify --out model.orthogp
   cat data.csv | orthogp fit - --target y --out model.orthogp --json
@@ -83,6 +86,7 @@ class ModelOptions(NamedTuple):
     """The model that is asked for."""
 
     kernel: str
+    seasons: list[str | float] | None
     features: str
     num_features: int | None
     mean: str | None
@@ -129,6 +133,7 @@ class RowOptions(NamedTuple):
 @click.command(epilog=_FIT_EXAMPLES)
 @data_options
 @kernel_option
+@seasons_option
 @click.option(
     "--features",
     default="auto",
@@ -225,6 +230,8 @@ def fit(
                 raise click.UsageError(
                     "Statistics cover what they were made for: give --domain to orthogp sketch."
                 )
+            if model.seasons:
+                raise click.UsageError("Seasons are learned from rows: leave out --seasons.")
             named = (given.target, given.inputs, given.weights, given.covariates, *family[1:])
             if any(columns is not None for columns in named):
                 raise click.UsageError(
@@ -324,6 +331,8 @@ def _from_rows(
 
         check_size_column(family.likelihood, family.size)
         model = options.regressor(family.likelihood)
+        if options.seasons:
+            source = take_seasons(model, source, options.seasons)
         take_categories(model, source.reading)
         if rows.domain is not None:
             source = covering(model, source, rows.domain)

@@ -73,6 +73,8 @@ def _check_usage(options: ModelOptions, given: Given, summing: Summing) -> str:
         raise click.UsageError("A classifier needs all rows: leave out --scheduler.")
     if (options.features, options.solver) != ("auto", "auto"):
         raise click.UsageError("A classifier has one engine: leave out --features and --solver.")
+    if options.seasons:
+        raise click.UsageError("A classifier has no seasons: leave out --seasons.")
     if given.covariates is not None:
         raise click.UsageError("A classifier has no covariates: leave out --covariates.")
     return given.target[0]

@@ -74,6 +74,13 @@ def _probabilities(text: str) -> list[float]:
     return values
 
 
+def _season(text: str) -> str | float:
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
 def _interval(text: str) -> Interval:
     low, high = (edge.strip() for edge in text.split(":"))
     try:
@@ -89,6 +96,7 @@ def _interval(text: str) -> Interval:
 
 
 NAMES = Parsed("names", _names, "a list of names, with commas between")
+SEASONS = Parsed("seasons", lambda text: list(map(_season, _names(text))), "a list of seasons")
 NUMBERS = Parsed(
     "numbers",
     lambda text: [int(part) for part in text.split(",")],
@@ -175,6 +183,13 @@ kernel_option = click.option(
     cls=NamesOption,
     names=kernel_names,
     help="One of {names}; with the prefix additive-, a sum of them, one on each column.",
+)
+seasons_option = click.option(
+    "--seasons",
+    type=SEASONS,
+    metavar="NAMES",
+    help="Seasons of a column of dates, for forecasts: some of yearly, weekly, daily, or periods "
+    "in the unit that is printed; --kernel is that of the trend.",
 )
 mean_option = click.option(
     "--mean",
@@ -371,6 +386,37 @@ def take_categories(model: Any, reading: Reading) -> None:
     if found := reading.categories:
         levels = {j: len(scale.levels) for j, scale in found.items()}
         model.set_params(kernel=beside_categories(model.kernel, len(reading.inputs), levels))
+
+
+def take_seasons(model: Any, source: RowSource, seasons: Sequence[str | float]) -> RowSource:
+    """Give a model of dates a trend of its kernel, what passes within days, and seasons.
+
+    Returns the source with the unit of its dates. Its first rows say where learning starts.
+    """
+    from orthogp.errors import InputError
+    from orthogp.files.columns import TimeScale
+    from orthogp.kernels import Matern12, resolve_kernel, seasonal
+
+    source = source.scaled()
+    reading = source.reading
+    scale = reading.times[0]
+    if len(reading.inputs) > 1 or not isinstance(scale, TimeScale):
+        raise InputError(
+            "Seasons need a column of dates as the only input: name it by --inputs, and others by "
+            f"--covariates; got {', '.join(reading.inputs)}."
+        )
+    _, block = next(item for item in source.blocks() if item[1].columns.shape[1])
+    time, y = block.columns[0], block.columns[1 + len(reading.covariates)]
+    # Constant columns are the fit's to judge.
+    variance = float(y.var()) or 1.0
+    span = float(time.max() - time.min()) or 1.0
+    calendar = seasonal(*seasons, unit=scale.unit, variance=variance / 3)
+    shortest = min(float(part.parameters()["period"]) for part, _ in calendar.primitives())
+    trend = resolve_kernel(model.kernel).kernel.with_parameters(
+        variance=variance, lengthscale=span / 2
+    )
+    model.set_params(kernel=trend + Matern12(variance / 3, shortest / 5) + calendar)
+    return source
 
 
 # ---------------------------------------------------------------------- domains

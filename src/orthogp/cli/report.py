@@ -48,10 +48,11 @@ Examples:
 @gather(output=Output)
 def report(model: str, static: bool, output: Output) -> None:
     """Show a model: a page with plots and sliders, or a summary in words."""
-    from orthogp.errors import InputError
+    from orthogp.errors import InputError, require
 
     out: str | None = output.out
     if out is not None:
+        require("matplotlib", "A page (without --out a summary is printed)", "plots")
         check_output(out, (model,), force=output.force, like=REPORT)
         if out != STANDARD and Path(out).suffix.lower() not in _PAGES:
             raise InputError(
@@ -80,7 +81,10 @@ def explore(model: str, output: Output) -> None:
     Lengthscales, variance, noise and kernel can be moved; mean, bands and evidence follow. Prints
     where the page is; the next page of a model of the same name replaces a temporary one.
     """
+    from orthogp.errors import require
+
     out: str | None = output.out
+    require("matplotlib", "A page", "plots")
     if out == STANDARD:
         raise click.UsageError("A browser needs a file: give --out a name, or leave it out.")
     if out is not None:
@@ -316,6 +320,9 @@ def demo(out: Path, rows: int, seed: int) -> None:
 
     Prints both models and their errors, and writes two plots. Takes about a minute.
     """
+    from orthogp.errors import require
+
+    require("matplotlib", "The demo", "plots")
     from orthogp.cli.demo import run_demo
 
     run_demo(out, num_rows=rows, seed=seed, write=click.echo)

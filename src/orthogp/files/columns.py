@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from orthogp.errors import InputError
+from orthogp.errors import InputError, require
 from orthogp.rows import MAX_DIMS
 
 #: The cells that stand for a missing value, in lower case, besides those that read as NaN.
@@ -269,8 +269,7 @@ def has_arrow() -> bool:
 
 def require_arrow(what: str) -> None:
     """Raise `InputError` that says how to install pyarrow, unless it is there."""
-    if not has_arrow():
-        raise InputError(f'{what} needs pyarrow: install it with pip install "orthogp[files]".')
+    require("pyarrow", what, "files")
 
 
 # ---------------------------------------------------------------------- names

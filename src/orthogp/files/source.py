@@ -332,12 +332,20 @@ def open_source(
         for name in keep:
             find_column(file.label, file.names, name)
         for name in names:
-            words = categories and name in inputs
-            kind, want = (own.kind(name, words=words) for own in (file, first))
+            kind, want = (own.kind(name, words=categories) for own in (file, first))
             if name not in inputs and kind == "time":
                 raise InputError(
                     f"Column {name!r} of {file.label} holds date-times, but only inputs may: "
                     "targets, weights and covariates must be numbers."
+                )
+            if name not in inputs and kind == "text":
+                remedy = "choose another column"
+                if name in covariates:
+                    remedy = "write it in numbers (0 and 1), or name it among the inputs instead"
+                elif name in targets:
+                    remedy = "learn the probability of each word by --classify, or " + remedy
+                raise InputError(
+                    f"Column {name!r} of {file.label} holds words, but must hold numbers: {remedy}."
                 )
             if kind != want:
                 raise InputError(

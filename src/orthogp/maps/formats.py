@@ -6,7 +6,6 @@ The only home of xarray, rasterio and geopandas, which come with `pip install "o
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib.util import find_spec
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from orthogp.errors import InputError
+from orthogp.errors import InputError, require
 from orthogp.files.writing import check_destination
 
 if TYPE_CHECKING:
@@ -31,12 +30,6 @@ GEOTIFF = (".tif", ".tiff")
 VECTOR = (".gpkg", ".geojson", ".shp", ".geoparquet")
 # Relative differences of steps that are the rounding of coordinates.
 _EVEN = 1e-6
-
-
-def require(module: str, what: str) -> None:
-    """Raise `InputError` that says how to install a package, unless it is there."""
-    if find_spec(module) is None:
-        raise InputError(f'{what} needs {module}: install it with pip install "orthogp[maps]".')
 
 
 def is_map(path: FilePath) -> bool:
@@ -110,7 +103,7 @@ def write_map(dataset: xarray.Dataset, path: FilePath, crs: str | None = None) -
     check_destination(path)
     name = str(path).lower()
     if name.endswith(NETCDF):
-        require("h5netcdf", "Writing NetCDF")
+        require("h5netcdf", "Writing NetCDF", "maps")
         dataset.to_netcdf(path, engine="h5netcdf")
     elif name.endswith(GEOTIFF):
         _write_tiff(dataset, path, crs or dataset.attrs.get("crs"))
@@ -119,7 +112,7 @@ def write_map(dataset: xarray.Dataset, path: FilePath, crs: str | None = None) -
 
 
 def _open_netcdf(path: FilePath) -> xarray.Dataset:
-    require("xarray", f"Reading {path}")
+    require("xarray", f"Reading {path}", "maps")
     import xarray
 
     try:
@@ -136,7 +129,7 @@ def _dataset_table(data: Any) -> pandas.DataFrame:
 
 
 def _tiff_table(path: FilePath) -> pandas.DataFrame:
-    require("rasterio", f"Reading {path}")
+    require("rasterio", f"Reading {path}", "maps")
     import pandas
     import rasterio
 
@@ -152,7 +145,7 @@ def _tiff_table(path: FilePath) -> pandas.DataFrame:
 
 
 def _write_tiff(dataset: xarray.Dataset, path: FilePath, crs: str | None) -> None:
-    require("rasterio", "Writing GeoTIFF")
+    require("rasterio", "Writing GeoTIFF", "maps")
     import rasterio
     from rasterio.transform import from_origin
 
@@ -198,7 +191,7 @@ def _even(values: NDArray, name: str) -> NDArray[np.float64]:
 
 
 def _open_points(path: FilePath) -> Any:
-    require("geopandas", f"Reading {path}")
+    require("geopandas", f"Reading {path}", "maps")
     import geopandas
 
     if str(path).lower().endswith((".geoparquet", ".parquet")):

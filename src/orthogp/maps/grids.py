@@ -20,9 +20,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from orthogp.covariates import check_covariates
-from orthogp.errors import InputError
+from orthogp.errors import InputError, require
 from orthogp.files.columns import TimeScale, time_scales
-from orthogp.maps.formats import as_dataset, points_inside, polygons_of, require
+from orthogp.maps.formats import as_dataset, points_inside, polygons_of
 from orthogp.report.figures import covered_range
 from orthogp.report.summary import Names, names_of
 from orthogp.statistics.nufft import chunks
@@ -81,7 +81,7 @@ def predict_grid(
     include_noise: bool,
 ) -> xarray.Dataset:
     """Return mean and standard deviation on a grid; see `GPRegressor.predict_grid`."""
-    require("xarray", "predict_grid")
+    require("xarray", "predict_grid", "maps")
     names = names_of(model)
     if coordinates is None and hasattr(covariates, "coords"):
         # Maps of covariates have a grid of their own.
@@ -256,7 +256,7 @@ def _regions(model: GPPredictor, blocks: Any) -> list[tuple[NDArray, NDArray]]:
     d = len(model.columns_)
     polygons = polygons_of(blocks)
     if polygons is not None:
-        require("shapely", "predict_blocks with polygons")
+        require("shapely", "predict_blocks with polygons", "maps")
         if d != 2:
             raise InputError(
                 f"Polygons are for two inputs, but the kernel acts on {d}: give boxes."

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from orthogp.errors import InputError, OrthogpError
+from orthogp.errors import InputError, require
 from orthogp.inference import Domain
 from orthogp.inference.posterior import Posterior
 from orthogp.persistence import replacing
@@ -177,12 +177,9 @@ def render_report(
 
 
 def _template() -> Any:
-    try:
-        from jinja2 import Environment, StrictUndefined
-    except ImportError as error:
-        raise OrthogpError(
-            "Report pages need jinja2: install it with pip install 'orthogp[plots]'."
-        ) from error
+    require("jinja2", "A report", "plots")
+    from jinja2 import Environment, StrictUndefined
+
     page = Environment(
         autoescape=True,
         extensions=["jinja2.ext.do"],

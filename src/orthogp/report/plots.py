@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from orthogp.errors import InputError, OrthogpError
+from orthogp.errors import InputError, require
 from orthogp.files.columns import UNITS, TimeScale
 
 if TYPE_CHECKING:
@@ -81,16 +81,13 @@ _PAGE_STYLE = {
 
 
 def require_matplotlib() -> Any:
-    """Return matplotlib, or raise `OrthogpError` saying how to install it."""
-    try:
-        import matplotlib.colors
-        import matplotlib.dates
-        import matplotlib.figure
-        import matplotlib.ticker
-    except ImportError as error:
-        raise OrthogpError(
-            "Plots need matplotlib: install it with pip install 'orthogp[plots]'."
-        ) from error
+    """Return matplotlib, or raise `InputError` saying how to install it."""
+    require("matplotlib", "A figure or report", "plots")
+    import matplotlib.colors
+    import matplotlib.dates
+    import matplotlib.figure
+    import matplotlib.ticker
+
     return matplotlib
 
 

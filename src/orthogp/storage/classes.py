@@ -421,12 +421,16 @@ def _kept_rows(
     mean: MeanPrior,
     shift: Annotated[Floats, "p"],
     X: Annotated[Floats, "n d"],
-    y: Annotated[Floats, "n p"],
+    y: Annotated[Floats, "n c"],
     weights: Annotated[Floats, "n"],
     likelihood: str = GAUSSIAN,
 ) -> KeptRows:
     wide = X.shape[1] == len(extent.lower) + mean.num_covariates
     demand(wide, "must have the columns of the extent, and the covariates", "X")
+    # Exposures or trials stand behind the targets.
+    sizes = y.shape[1] - len(shift)
+    known = (0,) if likelihood == GAUSSIAN else (0, 1)
+    demand(sizes in known, "must have a column for each target", "y")
     inputs = X[:, : len(extent.lower)]
     demand(extent.outside(inputs) is None, "must hold all rows", "extent")
     several = len(X) > 1 and y.shape[1] > 0 and np.all((weights > 1e-200) & (weights < 1e200))
