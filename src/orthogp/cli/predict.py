@@ -247,6 +247,11 @@ def _write_grid(
         raise InputError(
             f"A grid of a regression is written to a .nc or a .tif file, got {output.out}."
         )
+    if getattr(model, "covariate_names_", ()):
+        raise InputError(
+            f"A grid has no values of {', '.join(model.covariate_names_)}: give a table or map "
+            "with them as DATA, and a table as --out, or use predict_grid(covariates=…) in Python."
+        )
     steps = where.grid if where.grid is None or len(where.grid) > 1 else where.grid[0]
     if results.quantiles is not None:
         raise InputError("A map has mean and standard deviation: leave out --quantiles.")
