@@ -28,11 +28,11 @@ from threadpoolctl import threadpool_limits
 
 from orthogp.exact.fitting import ExactFitter
 from orthogp.features import MeanPrior
-from orthogp.inference.threads import BlasThreads
 from orthogp.kernels import Kernel
 from orthogp.kernels.terms import KERNEL_NAMES
 from orthogp.learning.problem import FitSettings
 from orthogp.learning.starts import starts_for_rows
+from orthogp.precision import BlasThreads
 from orthogp.rows import Rows
 
 NAMES = ("rbf", "matern12", "matern32", "matern52", "rational-quadratic")

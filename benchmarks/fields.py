@@ -39,8 +39,11 @@ from orthogp import (  # noqa: E402
     keep_compiled,
 )
 from orthogp.features import MeanPrior  # noqa: E402
-from orthogp.fields.model import Model, solve  # noqa: E402
-from orthogp.fields.preconditioner import EvenPreconditioner  # noqa: E402
+from orthogp.fields.model import (  # noqa: E402
+    EvenPreconditioner,
+    Model,
+    solve,
+)
 from orthogp.fields.system import DataDensity  # noqa: E402
 from orthogp.kernels import Matern12, Matern32, Rotated  # noqa: E402
 

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from orthogp import GPRegressor, InputError
-from orthogp.hyperparameters import MixedPosterior, evidence_of
+from orthogp.hyperparameters import MixedPosterior, draw_from, evidence_of
 from orthogp.kernels import RBF, LogNormal, Matern32, Noise
-from orthogp.learning.sampling import draw_from
 
 RNG = np.random.default_rng(5)
 X = np.sort(RNG.uniform(0, 10, (40, 1)), axis=0)

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 from orthogp import FileError, GPRegressor
 from orthogp.cli import main
-from orthogp.files.writing import table_writer, write_rows
+from orthogp.files.text import table_writer, write_rows
 from orthogp.persistence import PRIVATE, replacing
 from orthogp.report import write_report
 from orthogp.storage import save
@@ -163,7 +163,7 @@ import signal, sys, time
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGTERM, signal.SIG_DFL)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
-from orthogp.files.writing import table_writer
+from orthogp.files.text import table_writer
 with table_writer(sys.argv[1], ["x"]):
     print("writing", flush=True)
     time.sleep(60)

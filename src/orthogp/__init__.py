@@ -26,8 +26,7 @@ if TYPE_CHECKING:
         OutOfDomainWarning,
         PrecisionError,
     )
-    from orthogp.gaps.drift import DriftRegressor, RowGaps
-    from orthogp.gaps.tuning import GapTuning, mirrored_gaps, tune_for_gaps
+    from orthogp.gaps import DriftRegressor, GapTuning, RowGaps, mirrored_gaps, tune_for_gaps
     from orthogp.likelihoods.intensity import GPIntensity
     from orthogp.maps.formats import map_table, write_map
     from orthogp.precision import keep_compiled
@@ -71,20 +70,20 @@ __all__ = [
 _HOMES = {
     "CrossValidation": "crossvalidation",
     "cross_validate": "crossvalidation",
-    "DriftRegressor": "gaps.drift",
+    "DriftRegressor": "gaps",
     "FourierStatistics": "statistics",
     "FrequencyLattice": "statistics",
     "GPClassifier": "classifier",
     "GPIntensity": "likelihoods.intensity",
     "GPRegressor": "regressor",
-    "GapTuning": "gaps.tuning",
-    "RowGaps": "gaps.drift",
+    "GapTuning": "gaps",
+    "RowGaps": "gaps",
     "StochasticGPRegressor": "stochastic.minibatch",
     "TrainingSettings": "stochastic.training",
     "keep_compiled": "precision",
     "map_table": "maps.formats",
-    "mirrored_gaps": "gaps.tuning",
-    "tune_for_gaps": "gaps.tuning",
+    "mirrored_gaps": "gaps",
+    "tune_for_gaps": "gaps",
     "write_map": "maps.formats",
 }
 _PACKAGES = frozenset({"errors", "features", "inference", "kernels", "statistics", "stochastic"})

@@ -20,16 +20,15 @@ from orthogp.classification.one_pass import check_indicators, indicators, learn_
 from orthogp.classification.sites import LogisticSites, PolyaGammaSites
 from orthogp.engines import begin_sketch, settings_for
 from orthogp.errors import InputError, KernelError, OutOfDomainWarning, check_finite
-from orthogp.estimator import GPEstimator
+from orthogp.estimator import GPEstimator, check_forgotten
 from orthogp.files.fitting import MEMORY, fit_files
 from orthogp.files.source import open_source
-from orthogp.forgetting import check_forgotten
 from orthogp.inference import Domain
 from orthogp.inference.logistic import mean_log_odds, mean_logistic
-from orthogp.inference.threads import BlasThreads, one_thread
 from orthogp.kernels import Kernel
 from orthogp.learning.problem import Fit, FitSettings
 from orthogp.learning.sketches import Sketch
+from orthogp.precision import BlasThreads, one_thread
 from orthogp.report.components import AdditiveParts, class_parts, effect_on_odds
 from orthogp.report.summary import summarise
 from orthogp.rows import Rows

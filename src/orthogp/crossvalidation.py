@@ -26,8 +26,8 @@ from orthogp.engines import begin_sketch
 from orthogp.errors import InputError
 from orthogp.hyperparameters import lattice_fitter
 from orthogp.inference.parameters import pack
-from orthogp.inference.threads import one_thread, within_precision
 from orthogp.learning.sketches import Sketch
+from orthogp.precision import one_thread, within_precision
 from orthogp.regressor import GPRegressor
 from orthogp.rows import Rows, Units
 from orthogp.statistics.nufft import available_threads

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from orthogp.errors import InputError, PrecisionError
 from orthogp.exact.few_rows import MANY, weak_beliefs, widening
 from orthogp.exact.fitting import ExactFitter, RowFamilyFitter
-from orthogp.exact.row_pairs import merge_rows
+from orthogp.exact.pairs import merge_rows
 from orthogp.features import Features, InducingPoints, resolve_features, takes_any_columns
 from orthogp.fields.lattice_learning import LatticeLearner, RowSums
 from orthogp.inference.bounds import TOLERANCE
@@ -30,10 +30,9 @@ from orthogp.inference.likelihoods import resolve_likelihood
 from orthogp.inference.parameters import NO_BELIEFS
 from orthogp.inference.predictive import PredictivePosterior
 from orthogp.inference.separable import GAUSSIAN, Separable, VaryingNoise
-from orthogp.inference.threads import BlasThreads, one_thread, within_precision
 from orthogp.kernels import Kernel
-from orthogp.kernels.sphere import is_on_sphere
 from orthogp.kernels.terms import resolve_kernel, split_terms
+from orthogp.kernels.transformed import is_on_sphere
 from orthogp.learning.dense import Fitter
 from orthogp.learning.families import SumFamilyFitter
 from orthogp.learning.layout import Setup
@@ -51,6 +50,7 @@ from orthogp.likelihoods.row_fitting import Counts, SiteFitter
 from orthogp.likelihoods.varying_noise import NOISE_KERNEL, VaryingNoiseFitter
 from orthogp.neighbours.fitting import NeighbourFitter
 from orthogp.neighbours.posterior import NeighbourPosterior
+from orthogp.precision import BlasThreads, one_thread, within_precision
 from orthogp.rows import Domain, Rows, Units
 from orthogp.statistics.lattice import MAX_DIMS
 from orthogp.statistics.nufft import available_threads

@@ -22,7 +22,7 @@ from orthogp.inference import Functions, Gaussian
 from orthogp.inference.predictive import PredictivePosterior
 from orthogp.inference.separable import NOISE_NODES, Likelihood
 from orthogp.kernels import Kernel
-from orthogp.kernels.sphere import Embedding
+from orthogp.kernels.transformed import Embedding
 from orthogp.learning.sketches import Sketch
 from orthogp.validation import check_no_sizes, check_probabilities, with_sizes
 

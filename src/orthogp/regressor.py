@@ -18,10 +18,10 @@ from orthogp.covariates import (
 )
 from orthogp.engines import Outcome, Task, fit_sketch
 from orthogp.errors import FitWarning, InputError
+from orthogp.estimator import check_forgotten
 from orthogp.features import Features
 from orthogp.files.fitting import MEMORY, fit_files, fit_sums
 from orthogp.files.source import open_source
-from orthogp.forgetting import check_forgotten
 from orthogp.hyperparameters import predictive
 from orthogp.inference import Domain
 from orthogp.inference.bounds import TOLERANCE

@@ -21,7 +21,6 @@ from orthogp.inference.likelihoods import LIKELIHOODS, resolve_likelihood
 from orthogp.inference.parameters import Beliefs
 from orthogp.inference.separable import GAUSSIAN, Likelihood, VaryingNoise
 from orthogp.kernels import Kernel, Noise
-from orthogp.kernels.sphere import Embedding, is_on_sphere, latitudes
 from orthogp.kernels.terms import (
     ADDITIVE_PREFIX,
     KernelChoice,
@@ -30,7 +29,13 @@ from orthogp.kernels.terms import (
     resolve_additive,
     split_terms,
 )
-from orthogp.kernels.transformed import categorical_columns, has_own_period
+from orthogp.kernels.transformed import (
+    Embedding,
+    categorical_columns,
+    has_own_period,
+    is_on_sphere,
+    latitudes,
+)
 from orthogp.rows import Rows
 from orthogp.statistics.lattice import MAX_DIMS
 

@@ -21,10 +21,10 @@ from orthogp.classification.sites import (
 from orthogp.features import Lattice
 from orthogp.inference.parameters import pack
 from orthogp.inference.posterior import Posterior
-from orthogp.inference.threads import BlasThreads
 from orthogp.kernels import RBF, Kernel, Matern32
 from orthogp.learning.problem import FitSettings
 from orthogp.learning.sketches import Sketch
+from orthogp.precision import BlasThreads
 from orthogp.rows import Domain, Rows
 from orthogp.statistics import FourierStatistics, FrequencyLattice
 from tests import oracles

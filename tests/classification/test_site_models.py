@@ -8,9 +8,9 @@ from orthogp.classification.sites import LogisticSites, Marginals, PolyaGammaSit
 from orthogp.features import AdditiveLattice, Lattice, MeanPrior
 from orthogp.inference import Domain
 from orthogp.inference.parameters import pack
-from orthogp.inference.threads import BlasThreads
 from orthogp.kernels import RBF, Categorical, Cyclic, Matern32
 from orthogp.kernels.terms import join_terms, split_terms
+from orthogp.precision import BlasThreads
 from orthogp.rows import Rows
 from orthogp.statistics import AdditiveStatistics, ComponentLattice, FrequencyLattice
 from tests import oracles

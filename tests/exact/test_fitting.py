@@ -11,7 +11,6 @@ from sklearn.gaussian_process import kernels as sk
 from orthogp.errors import InputError
 from orthogp.exact.fitting import MOST_ROWS, ExactFitter, choose_starts
 from orthogp.features import MeanPrior
-from orthogp.inference.threads import BlasThreads, one_thread
 from orthogp.kernels import (
     KERNEL_NAMES,
     RBF,
@@ -23,6 +22,7 @@ from orthogp.kernels import (
 )
 from orthogp.learning.problem import Fit, FitSettings, Start
 from orthogp.learning.starts import starts_for_kernel, starts_for_rows
+from orthogp.precision import BlasThreads, one_thread
 from orthogp.rows import Rows
 from tests import oracles
 from tests.oracles import Array

@@ -9,7 +9,7 @@ from orthogp.errors import InputError, KernelError, PrecisionError
 from orthogp.exact import process as exact_module
 from orthogp.exact.process import ExactObjective, ExactPosterior
 from orthogp.features.inducing import InducingPoints
-from orthogp.features.lattice import Lattice, MeanPrior
+from orthogp.features.series import Lattice, MeanPrior
 from orthogp.inference.bounds import titsias_bound
 from orthogp.inference.moments import moments_from_rows
 from orthogp.inference.parameters import pack

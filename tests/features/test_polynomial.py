@@ -16,7 +16,7 @@ from scipy.special import (
 
 from orthogp.errors import FeatureError
 from orthogp.features.bands import Polynomial
-from orthogp.features.placement import gauss_panels
+from orthogp.features.base import gauss_panels
 from orthogp.kernels import RBF, Kernel, Matern32
 from orthogp.statistics import FrequencyLattice
 from tests.oracles import Array

@@ -12,8 +12,7 @@ from orthogp.errors import FeatureError
 from orthogp.features.bands import Trig
 from orthogp.features.base import Features, PointFeatures
 from orthogp.features.inducing import JITTER, InducingPoints, PointTwoBlock, TwoBlock
-from orthogp.features.lattice import Lattice, MeanPrior
-from orthogp.features.series import Additive
+from orthogp.features.series import Additive, Lattice, MeanPrior
 from orthogp.inference.bounds import titsias_bound
 from orthogp.inference.moments import moments_from_rows
 from orthogp.kernels import RBF, Kernel, Matern32

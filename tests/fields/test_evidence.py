@@ -12,14 +12,15 @@ from orthogp.exact.process import ExactPosterior
 from orthogp.features import Lattice, MeanPrior
 from orthogp.fields import multifrontal
 from orthogp.fields.evidence import IterativeObjective, even_rows
-from orthogp.fields.model import Model, solve
-from orthogp.fields.multifrontal import GridFactor
-from orthogp.fields.posterior import VarianceField, draw_modes
-from orthogp.fields.preconditioner import (
+from orthogp.fields.model import (
     BandedFactor,
     EvenPreconditioner,
+    Model,
     SpatialPreconditioner,
+    solve,
 )
+from orthogp.fields.multifrontal import GridFactor
+from orthogp.fields.posterior import VarianceField, draw_modes
 from orthogp.fields.system import (
     DataDensity,
     LatticeSystem,

@@ -7,13 +7,14 @@ import pytest
 
 from orthogp.features import MeanPrior
 from orthogp.fields.evidence import IterativeObjective
-from orthogp.fields.model import Model, solve
-from orthogp.fields.posterior import VarianceField, draw_modes
-from orthogp.fields.preconditioner import (
+from orthogp.fields.model import (
     EvenPreconditioner,
+    Model,
     SpatialPreconditioner,
     choose_preconditioner,
+    solve,
 )
+from orthogp.fields.posterior import VarianceField, draw_modes
 from orthogp.fields.system import DataDensity
 from orthogp.kernels import Matern32
 from orthogp.statistics import FourierStatistics, FrequencyLattice

@@ -7,9 +7,8 @@ import pytest
 
 from orthogp.features import MeanPrior
 from orthogp.fields.fitting import DRAW_TOLERANCE
-from orthogp.fields.model import Model
+from orthogp.fields.model import Model, PreconditionerNoise
 from orthogp.fields.posterior import VarianceField, ample_precision, draw_modes, draws_of
-from orthogp.fields.preconditioner import PreconditionerNoise
 from orthogp.fields.system import DataDensity
 from orthogp.kernels import RBF, Matern12, Matern32
 from orthogp.statistics import FourierStatistics, FrequencyLattice

@@ -10,7 +10,7 @@ import pytest
 
 from orthogp import FileError
 from orthogp.files.source import read_table
-from orthogp.files.writing import align, table_writer, write_rows
+from orthogp.files.text import align, table_writer, write_rows
 
 FORMATS = ("csv", "tsv", "parquet")
 

@@ -7,7 +7,7 @@ import pytest
 
 from orthogp.features import Lattice, MeanPrior
 from orthogp.fields.evidence import IterativeObjective
-from orthogp.gaps.tuning import Gap, sums_of
+from orthogp.gaps import Gap, sums_of
 from orthogp.inference.parameters import learned_slots, pack, unpack
 from orthogp.kernels import Kernel, Matern12, Matern32, Rotated
 from orthogp.rows import Rows

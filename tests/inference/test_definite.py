@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from orthogp.errors import PrecisionError
-from orthogp.inference.threads import lower_factor, made_definite, within_precision
+from orthogp.precision import lower_factor, made_definite, within_precision
 
 
 def matrix(eigenvalues: list[float], seed: int = 0) -> np.ndarray:

@@ -17,7 +17,7 @@ from orthogp.kernels import (
     penalised_lengthscale,
     penalised_variance,
 )
-from orthogp.kernels.priors import Prior
+from orthogp.kernels.base import Prior
 
 LOGS = np.linspace(-3.0, 3.0, 13)
 PRIORS: dict[str, Prior] = {

@@ -10,7 +10,7 @@ from orthogp.features import MeanPrior
 from orthogp.inference.parameters import learned_slots, pack
 from orthogp.kernels import RBF, Matern, Matern32, QuasiPeriodic, RationalQuadratic, Sum
 from orthogp.kernels.base import EARTH_RADIUS
-from orthogp.kernels.sphere import Embedding
+from orthogp.kernels.transformed import Embedding
 from orthogp.neighbours.conditionals import SetKernel
 from orthogp.neighbours.nearest import metric_lengths, widths_of
 from orthogp.precision import in_double

@@ -7,7 +7,7 @@ from orthogp.inference.bounds import Certificate
 from orthogp.inference.parameters import learned_slots
 from orthogp.kernels import RBF
 from orthogp.learning.limits import names_at_limit
-from orthogp.learning.status import Ending, describe
+from orthogp.learning.problem import Ending, describe
 
 SLOTS = learned_slots(RBF(1.0, [1.0, 1.0]))
 LOWER, UPPER = np.full(4, -2.0), np.full(4, 2.0)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from orthogp.exact.row_pairs import MergedRows
+from orthogp.exact.pairs import MergedRows
 from orthogp.features.inducing import covariance_matrix
 from orthogp.inference.parameters import learned_slots, pack, unpack
 from orthogp.kernels import (

@@ -6,8 +6,8 @@ from numpy.typing import NDArray
 
 from orthogp import GPRegressor
 from orthogp.errors import InputError
+from orthogp.exact.pairs import merge_rows
 from orthogp.exact.process import ExactPosterior
-from orthogp.exact.row_pairs import merge_rows
 from orthogp.features import MeanPrior
 from orthogp.inference.parameters import learned_slots
 from orthogp.kernels import RBF, Matern32, Matern52

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from orthogp.exact.row_pairs import merge_rows
+from orthogp.exact.pairs import merge_rows
 from orthogp.neighbours.nearest import NearestRows, OrderedRows
 
 

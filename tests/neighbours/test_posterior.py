@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from orthogp.exact.row_pairs import merge_rows
-from orthogp.features.lattice import MeanPrior
+from orthogp.exact.pairs import merge_rows
+from orthogp.features.series import MeanPrior
 from orthogp.kernels import Matern32
 from orthogp.neighbours.posterior import NeighbourPosterior, Trend, _grouped, _in_cells
 

@@ -5,7 +5,7 @@ import pytest
 
 from orthogp.features.bands import Trig
 from orthogp.kernels import RBF
-from orthogp.paper.fits import Approximation
+from orthogp.paper.run import Approximation
 from orthogp.stochastic import StochasticModel
 from orthogp.stochastic.normals import Covariance
 

@@ -13,7 +13,7 @@ from orthogp.kernels import Matern32
 from orthogp.paper import band, figure3
 from orthogp.paper.band import Figure1, Figure2
 from orthogp.paper.figure3 import INPUTS, Figure3, draw_data
-from orthogp.paper.fits import Approximation, Schedule, train
+from orthogp.paper.run import Approximation, Schedule, train
 from orthogp.rows import Domain, Rows
 from orthogp.stochastic import StochasticModel
 from tests import oracles

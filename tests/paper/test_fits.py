@@ -8,7 +8,7 @@ from orthogp.features.bands import Trig
 from orthogp.features.hermite import Eigenfunction
 from orthogp.inference.moments import moments_from_rows
 from orthogp.paper.figure3 import STARTS, learn_pair
-from orthogp.paper.fits import (
+from orthogp.paper.run import (
     CollapsedObjective,
     Hyperparameters,
     Learned,

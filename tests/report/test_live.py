@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from orthogp import GPRegressor
 from orthogp.features import Lattice
-from orthogp.features.lattice import MeanPrior
+from orthogp.features.series import MeanPrior
 from orthogp.inference import Domain
 from orthogp.inference.bounds import titsias_bound
 from orthogp.inference.moments import moments_from_rows

@@ -11,8 +11,7 @@ from orthogp.errors import FeatureError, InputError
 from orthogp.features.bands import Trig
 from orthogp.features.base import Features
 from orthogp.features.inducing import InducingPoints
-from orthogp.features.lattice import Lattice
-from orthogp.features.series import Additive, MassSeries
+from orthogp.features.series import Additive, Lattice, MassSeries
 from orthogp.inference.moments import moments_from_rows
 from orthogp.kernels import RBF, Kernel, Matern32
 from orthogp.stochastic.baselines import Draw, MeanField, SubsampledBound, evaluate_some

@@ -21,7 +21,6 @@ from orthogp.features.base import prior_variance
 from orthogp.features.spectral import SpectralFeatures
 from orthogp.inference.bounds import Bound, Certificate
 from orthogp.inference.parameters import NO_BELIEFS, learned_slots, pack, stretched
-from orthogp.inference.threads import BlasThreads, within_precision
 from orthogp.kernels import Kernel
 from orthogp.kernels.terms import KernelChoice
 from orthogp.learning.dense import (
@@ -34,10 +33,10 @@ from orthogp.learning.dense import (
 from orthogp.learning.layout import Limits
 from orthogp.learning.limits import NOISE_FLOOR
 from orthogp.learning.optimise import Budget, curvature_at, refine
-from orthogp.learning.problem import Fit, FitSettings
+from orthogp.learning.problem import Fit, FitSettings, describe_limits
 from orthogp.learning.sketches import Sketch
 from orthogp.learning.starts import additive_starts, starts_for_kernel, starts_for_name
-from orthogp.learning.status import describe_limits
+from orthogp.precision import BlasThreads, within_precision
 from orthogp.rows import Domain, Rows
 from orthogp.statistics import ComponentLattice
 from orthogp.stochastic.bound import (

@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 
 from orthogp.errors import InputError
 from orthogp.inference.separable import Binomial
-from orthogp.inference.threads import BlasThreads, within_precision
 from orthogp.kernels import Kernel
 from orthogp.kernels.terms import KernelChoice
 from orthogp.learning.problem import Fit, FitSettings
 from orthogp.learning.sketches import Sketch
 from orthogp.likelihoods.fitting import MAX_FEATURES, Data, Prior, SeparableFitter
+from orthogp.precision import BlasThreads, within_precision
 from orthogp.rows import Rows
 from orthogp.statistics import FourierStatistics
 

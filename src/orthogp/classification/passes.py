@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from orthogp.classification.sites import Marginals, Sites
 from orthogp.features import AdditiveLattice, Lattice
-from orthogp.features.lattice import LatticeFeatures
+from orthogp.features.series import LatticeFeatures
 from orthogp.inference.bounds import (
     Bound,
     one_pass_bound,
@@ -40,8 +40,8 @@ from orthogp.inference.moments import Moments, real_sums
 from orthogp.inference.objective import LatticeObjective
 from orthogp.inference.parameters import learned_slots, unpack
 from orthogp.inference.posterior import Posterior, Solution
-from orthogp.inference.threads import BlasThreads
 from orthogp.kernels import Kernel
+from orthogp.precision import BlasThreads
 from orthogp.rows import Domain
 from orthogp.statistics import FrequencyLattice, Statistics
 

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from orthogp.features import Lattice
-from orthogp.features.lattice import LatticeFeatures
+from orthogp.features.series import LatticeFeatures
 from orthogp.inference.bounds import Bound
 from orthogp.inference.logistic import expected_log_logistic
 from orthogp.rows import Rows

@@ -191,7 +191,7 @@ def check_output(
         Which files may be overwritten without it.
     """
     from orthogp.errors import InputError
-    from orthogp.files.writing import check_destination
+    from orthogp.files.text import check_destination
 
     out = os.fspath(out)
     if out == STANDARD:

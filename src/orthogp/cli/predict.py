@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from orthogp.files.columns import Scale, Tally
     from orthogp.files.source import RowSource
-    from orthogp.files.writing import TableWriter
+    from orthogp.files.text import TableWriter
 
 _EXAMPLES = """\b
 Examples:
@@ -180,7 +180,7 @@ def predict(model: str, where: Where, results: Results, output: Output) -> None:
     kept, without predictions.
     """
     from orthogp.files.source import as_tables, open_source
-    from orthogp.files.writing import check_table_name, table_writer
+    from orthogp.files.text import check_table_name, table_writer
     from orthogp.report.summary import describe_domain
 
     out = output.out

@@ -25,7 +25,7 @@ from scipy.stats import norm, t
 
 from orthogp.inference.parameters import Beliefs, learned_slots
 from orthogp.kernels import Kernel
-from orthogp.kernels.priors import Density, Noise, Prior
+from orthogp.kernels.base import Density, Noise, Prior
 
 #: The number of rows that are not few any more: t's bands are then within 3 % of the normal's.
 MANY = 50

@@ -22,12 +22,12 @@ from orthogp.features import Features, MeanPrior
 from orthogp.inference.bounds import Bound, Certificate
 from orthogp.inference.moments import Source
 from orthogp.inference.parameters import pack
-from orthogp.inference.threads import BlasThreads, one_thread
 from orthogp.kernels import Kernel
 from orthogp.learning.families import FamilyFitter, Placement
 from orthogp.learning.limits import NOISE_FLOOR, names_at_limit, row_limits
 from orthogp.learning.optimise import Ascent, Budget, Evaluation, Summit, ascend
 from orthogp.learning.problem import Fit, FitSettings, Start
+from orthogp.precision import BlasThreads, one_thread
 from orthogp.rows import Rows
 
 Vector = NDArray[np.float64]

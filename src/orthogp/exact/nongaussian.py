@@ -25,9 +25,9 @@ from numpy.typing import NDArray
 from scipy.linalg import get_lapack_funcs
 
 from orthogp.errors import PrecisionError
+from orthogp.exact.pairs import equal_rows
 from orthogp.exact.process import ExactObjective, ExactPosterior, Solution
-from orthogp.exact.row_pairs import equal_rows
-from orthogp.features.lattice import MeanPrior
+from orthogp.features.series import MeanPrior
 from orthogp.inference.separable import Likelihood
 from orthogp.kernels import Kernel
 from orthogp.learning.optimise import Evaluation

@@ -44,19 +44,23 @@ from numpy.typing import NDArray
 from scipy.linalg import get_blas_funcs, get_lapack_funcs
 
 from orthogp.errors import InputError, PrecisionError
-from orthogp.exact.pair_kernels import PAIRS_PER_CALL, Covariances, PairKernel
-from orthogp.exact.row_pairs import MergedRows, RowPairs, merge_rows
-from orthogp.features.base import as_rows, prior_variance
-from orthogp.features.lattice import MeanPrior
-from orthogp.features.placement import correlation_lengths
+from orthogp.exact.pairs import (
+    PAIRS_PER_CALL,
+    Covariances,
+    MergedRows,
+    PairKernel,
+    RowPairs,
+    merge_rows,
+)
+from orthogp.features.base import as_rows, correlation_lengths, prior_variance
+from orthogp.features.series import MeanPrior
 from orthogp.inference.bounds import factorise_in_place, unwhiten, whiten
 from orthogp.inference.parameters import overflows, pack, unpack
 from orthogp.inference.posterior import check_boxes
 from orthogp.inference.predictive import Gaussian, PredictivePosterior, refuse_covariates
-from orthogp.inference.threads import one_thread
 from orthogp.kernels import Kernel
 from orthogp.learning.optimise import Evaluation
-from orthogp.precision import AnyArray, in_double
+from orthogp.precision import AnyArray, in_double, one_thread
 from orthogp.rows import Rows
 from orthogp.statistics.nufft import chunks
 

@@ -17,12 +17,12 @@ from orthogp.features.hermite import Eigenfunction as Eigenfunction
 from orthogp.features.hermite import Hermite as Hermite
 from orthogp.features.inducing import InducingPoints as InducingPoints
 from orthogp.features.inducing import TwoBlock as TwoBlock
-from orthogp.features.lattice import AdditiveLattice as AdditiveLattice
-from orthogp.features.lattice import Lattice as Lattice
-from orthogp.features.lattice import MeanPrior as MeanPrior
 from orthogp.features.random import RandomFourier as RandomFourier
 from orthogp.features.series import Additive as Additive
+from orthogp.features.series import AdditiveLattice as AdditiveLattice
+from orthogp.features.series import Lattice as Lattice
 from orthogp.features.series import MassSeries as MassSeries
+from orthogp.features.series import MeanPrior as MeanPrior
 from orthogp.features.series import SeriesFeatures as SeriesFeatures
 from orthogp.features.spectral import SpectralFeatures as SpectralFeatures
 from orthogp.features.vff import VariationalFourier as VariationalFourier

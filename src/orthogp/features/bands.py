@@ -13,8 +13,13 @@ from scipy.optimize import brentq
 from scipy.special import gammaln, xlogy
 
 from orthogp.errors import FeatureError
-from orthogp.features.base import Floats, check_scale
-from orthogp.features.placement import gauss_panels, jacobi_recurrence, log_jacobi_mass
+from orthogp.features.base import (
+    Floats,
+    check_scale,
+    gauss_panels,
+    jacobi_recurrence,
+    log_jacobi_mass,
+)
 from orthogp.features.spectral import SpectralFeatures
 from orthogp.precision import AnyArray, functions_for
 from orthogp.statistics import FrequencyLattice

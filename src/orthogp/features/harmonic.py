@@ -38,19 +38,17 @@ from orthogp.features.base import (
     Floats,
     PointFeatures,
     as_rows,
-    check_count,
-    check_scale,
-    prior_variance,
-)
-from orthogp.features.inducing import covariance_matrix
-from orthogp.features.placement import (
     best_margin,
     centred,
+    check_count,
     check_inside,
+    check_scale,
     correlation_lengths,
     grid_points,
+    prior_variance,
     sample_box,
 )
+from orthogp.features.inducing import covariance_matrix
 from orthogp.features.series import (
     Indices,
     SeriesFeatures,

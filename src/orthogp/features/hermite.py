@@ -31,8 +31,14 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 
 from orthogp.errors import FeatureError
-from orthogp.features.base import Floats, as_rows, check_scale, prior_variance
-from orthogp.features.placement import sample_box, simplex_orders
+from orthogp.features.base import (
+    Floats,
+    as_rows,
+    check_scale,
+    prior_variance,
+    sample_box,
+    simplex_orders,
+)
 from orthogp.features.spectral import SpectralFeatures
 from orthogp.kernels import RBF, Kernel, components
 from orthogp.kernels.base import Scalar

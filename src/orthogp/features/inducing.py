@@ -38,11 +38,10 @@ from orthogp.features.base import (
     as_rows,
     check_count,
     check_scale,
+    correlation_lengths,
     prior_variance,
 )
-from orthogp.features.lattice import Lattice
-from orthogp.features.placement import correlation_lengths
-from orthogp.features.series import SeriesFeatures
+from orthogp.features.series import Lattice, SeriesFeatures
 from orthogp.kernels import Kernel
 from orthogp.kernels.base import Scalar, Vector, Vectors
 from orthogp.kernels.transformed import categorical_columns

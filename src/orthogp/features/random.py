@@ -34,9 +34,9 @@ from orthogp.features.base import (
     PointFeatures,
     as_rows,
     check_count,
+    correlation_lengths,
     prior_variance,
 )
-from orthogp.features.placement import correlation_lengths
 from orthogp.features.series import MassSeries, for_kernel, lattice_masses
 from orthogp.kernels import Kernel, components
 from orthogp.precision import AnyArray

@@ -39,18 +39,16 @@ from orthogp.features.base import (
     Floats,
     Orders,
     as_rows,
-    check_count,
-    per_column,
-    prior_variance,
-)
-from orthogp.features.placement import (
     centred,
+    check_count,
     correlation_lengths,
     gauss_panels,
     grid_orders,
     grid_points,
     least,
     order_products,
+    per_column,
+    prior_variance,
     sample_box,
     simplex_orders,
 )

@@ -40,9 +40,13 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 
 from orthogp.errors import FeatureError
-from orthogp.features.base import Floats, Orders, PointFeatures, as_rows, check_count
-from orthogp.features.placement import (
+from orthogp.features.base import (
+    Floats,
+    Orders,
+    PointFeatures,
+    as_rows,
     best_margin,
+    check_count,
     check_inside,
     correlation_lengths,
     grid_orders,

@@ -41,14 +41,13 @@ from numpy.typing import NDArray
 from orthogp.errors import PrecisionError
 from orthogp.features import MeanPrior
 from orthogp.features.base import prior_variance
-from orthogp.fields.model import Model, Solution, solve
-from orthogp.fields.preconditioner import Preconditioner
+from orthogp.fields.model import Model, Preconditioner, Solution, solve
 from orthogp.fields.system import DataDensity, ModeGrid, Modes, Reals
 from orthogp.inference.parameters import LogPrior, Slot, learned_slots, pack, unpack
-from orthogp.inference.threads import made_definite
 from orthogp.kernels import Kernel
 from orthogp.learning.layout import Limits
 from orthogp.learning.optimise import box_step
+from orthogp.precision import made_definite
 from orthogp.statistics import FourierStatistics
 
 # The relative error of solutions that only give a curvature.

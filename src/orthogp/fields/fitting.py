@@ -15,7 +15,13 @@ from orthogp.errors import InputError, PrecisionError
 from orthogp.features import Lattice
 from orthogp.features.series import lattice_masses
 from orthogp.fields.evidence import Climb, Evidence, IterativeObjective, Scored, score
-from orthogp.fields.model import Model, ModePosterior, solve
+from orthogp.fields.model import (
+    EvenPreconditioner,
+    Model,
+    ModePosterior,
+    choose_preconditioner,
+    solve,
+)
 from orthogp.fields.posterior import (
     Draws,
     IterativePosterior,
@@ -23,7 +29,6 @@ from orthogp.fields.posterior import (
     ample_precision,
     draw_modes,
 )
-from orthogp.fields.preconditioner import EvenPreconditioner, choose_preconditioner
 from orthogp.fields.system import LatticeSystem, Modes, Reals, fast_extent
 from orthogp.inference.bounds import Bound, Certificate
 from orthogp.kernels import Kernel
@@ -35,9 +40,15 @@ from orthogp.learning.limits import (
     within_limits,
     wrap_error,
 )
-from orthogp.learning.problem import Fit, FitSettings, Progress, Start
+from orthogp.learning.problem import (
+    Fit,
+    FitSettings,
+    Progress,
+    Start,
+    listed_limits,
+    of_short_period,
+)
 from orthogp.learning.sketches import Sketch
-from orthogp.learning.status import listed_limits, of_short_period
 from orthogp.rows import Domain
 from orthogp.statistics import FourierStatistics, FrequencyLattice
 from orthogp.statistics.nufft import TOLERANCE

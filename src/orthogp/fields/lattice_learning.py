@@ -22,13 +22,13 @@ from orthogp.features.series import lattice_masses
 from orthogp.fields.fitting import IterativeFitter
 from orthogp.fields.system import Reals
 from orthogp.inference.parameters import learned_slots, pack
-from orthogp.inference.threads import BlasThreads, in_threads, one_thread
 from orthogp.kernels import Kernel
 from orthogp.learning.dense import Fitter, Stage
 from orthogp.learning.limits import NOISE_FLOOR, parameter_limits
 from orthogp.learning.optimise import Box, Budget, curvature_at, maximise, resolved
 from orthogp.learning.problem import Fit, FitSettings, Progress, Start
 from orthogp.learning.sketches import Sketch
+from orthogp.precision import BlasThreads, in_threads, one_thread
 from orthogp.rows import Rows, Units
 from orthogp.statistics import FourierStatistics, FrequencyLattice
 

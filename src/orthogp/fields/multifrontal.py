@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from scipy.linalg import get_lapack_funcs
 
 from orthogp.fields.system import Reals
-from orthogp.inference.threads import in_threads
+from orthogp.precision import in_threads
 
 Indices = NDArray[np.int64]
 

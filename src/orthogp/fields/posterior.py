@@ -38,8 +38,7 @@ from orthogp.errors import InputError
 from orthogp.features import Lattice
 from orthogp.features.base import prior_variance
 from orthogp.fields.evidence import PROBE_TOLERANCE
-from orthogp.fields.model import Model, ModePosterior, Solution, solve
-from orthogp.fields.preconditioner import PreconditionerNoise
+from orthogp.fields.model import Model, ModePosterior, PreconditionerNoise, Solution, solve
 from orthogp.fields.system import Modes, Precision, Reals, centred_from_half
 from orthogp.inference.posterior import (
     box_integrals,

@@ -34,8 +34,15 @@ from orthogp.files.columns import (
     listed,
     require_arrow,
 )
-from orthogp.files.text import COMPRESSED, column_kind, is_no_text, read_header, text_blocks
-from orthogp.files.writing import PARQUET_ENDINGS, STANDARD
+from orthogp.files.text import (
+    COMPRESSED,
+    PARQUET_ENDINGS,
+    STANDARD,
+    column_kind,
+    is_no_text,
+    read_header,
+    text_blocks,
+)
 from orthogp.maps.formats import is_map, map_table
 from orthogp.persistence import FilePath, temporary_folder
 from orthogp.rows import Domain, Rows

@@ -31,8 +31,7 @@ from scipy.linalg import get_lapack_funcs
 
 from orthogp.errors import PrecisionError
 from orthogp.features import Lattice, MeanPrior
-from orthogp.features.lattice import residual_mass
-from orthogp.features.series import SeriesFeatures, lattice_masses
+from orthogp.features.series import SeriesFeatures, lattice_masses, residual_mass
 from orthogp.inference.fourier_series import SeriesBox, as_complex
 from orthogp.inference.moments import Moments
 from orthogp.inference.parameters import Start

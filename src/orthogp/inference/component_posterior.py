@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from orthogp.errors import InputError
 from orthogp.features import AdditiveLattice, Lattice
-from orthogp.features.lattice import LatticeFeatures
+from orthogp.features.series import LatticeFeatures
 from orthogp.inference.bounds import unseen_modes, whiten
 from orthogp.inference.certificates import points_over
 from orthogp.inference.fourier_series import Blocks, SeriesBox

@@ -22,8 +22,7 @@ from numpy.typing import NDArray
 
 from orthogp.features import Features, MeanPrior, PointFeatures
 from orthogp.features.base import as_rows, prior_variance
-from orthogp.features.lattice import LatticeFeatures
-from orthogp.features.series import MassSeries, SeriesFeatures
+from orthogp.features.series import LatticeFeatures, MassSeries, SeriesFeatures
 from orthogp.inference.fourier_series import SeriesGrid, as_complex
 from orthogp.inference.parameters import Slot, masses_and_jacobian, unpack
 from orthogp.kernels import Kernel

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from scipy.linalg import get_lapack_funcs
 
 from orthogp.errors import PrecisionError
-from orthogp.features.lattice import LatticeFeatures
+from orthogp.features.series import LatticeFeatures
 from orthogp.inference.bounds import factorise, factorise_in_place, one_pass_bound, unwhiten, whiten
 from orthogp.inference.moments import (
     Moments,
@@ -42,8 +42,8 @@ from orthogp.inference.parameters import (
     pack,
     unpack,
 )
-from orthogp.inference.threads import BlasThreads
 from orthogp.kernels import Kernel
+from orthogp.precision import BlasThreads
 from orthogp.statistics import Statistics
 
 potri, trtri = get_lapack_funcs(("potri", "trtri"), dtype=np.float64)

@@ -27,9 +27,8 @@ from orthogp.errors import KernelError
 from orthogp.features.series import omega_blocks
 from orthogp.inference.separable import Likelihood
 from orthogp.kernels import Kernel
-from orthogp.kernels.base import AMPLITUDES, ANGLE
-from orthogp.kernels.priors import Noise, Prior
-from orthogp.kernels.sphere import Sphere
+from orthogp.kernels.base import AMPLITUDES, ANGLE, Noise, Prior
+from orthogp.kernels.transformed import Sphere
 from orthogp.precision import AnyArray, in_double
 from orthogp.statistics import FrequencyLattice
 

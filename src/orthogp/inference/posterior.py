@@ -21,7 +21,7 @@ from scipy.linalg import get_lapack_funcs
 from orthogp.errors import InputError
 from orthogp.features import Lattice
 from orthogp.features.base import prior_variance
-from orthogp.features.lattice import LatticeFeatures
+from orthogp.features.series import LatticeFeatures
 from orthogp.inference.bounds import factorise, unseen_modes, unwhiten, whiten
 from orthogp.inference.certificates import Guarantee, PolishedMean
 from orthogp.inference.fourier_series import Blocks, SeriesBox
@@ -32,9 +32,8 @@ from orthogp.inference.predictive import (
     covariance_matrix,
     refuse_covariates,
 )
-from orthogp.inference.threads import one_thread
 from orthogp.kernels import Kernel
-from orthogp.precision import in_double
+from orthogp.precision import in_double, one_thread
 from orthogp.rows import Domain, show, warn_outside
 from orthogp.statistics import FourierStatistics, FrequencyLattice
 from orthogp.statistics.nufft import chunks, evaluate_series

@@ -10,11 +10,17 @@ from typing import NamedTuple
 import numpy as np
 
 from orthogp.errors import KernelError
-from orthogp.kernels.base import KERNEL_NAMES, Columns, Kernel
+from orthogp.kernels.base import KERNEL_NAMES, Columns, Kernel, Noise
 from orthogp.kernels.composite import On, Product, Sum, product
-from orthogp.kernels.densities import QuasiPeriodic
-from orthogp.kernels.priors import Noise
-from orthogp.kernels.stationary import RBF, Matern, Matern12, Matern32, Matern52, RationalQuadratic
+from orthogp.kernels.stationary import (
+    RBF,
+    Matern,
+    Matern12,
+    Matern32,
+    Matern52,
+    QuasiPeriodic,
+    RationalQuadratic,
+)
 from orthogp.kernels.transformed import Categorical, Cyclic, has_own_period, own_periods
 from orthogp.rows import MAX_DIMS
 

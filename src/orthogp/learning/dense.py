@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from orthogp.errors import PrecisionError
 from orthogp.features import AdditiveLattice, MeanPrior
 from orthogp.features.base import prior_variance
-from orthogp.features.lattice import LatticeFeatures
+from orthogp.features.series import LatticeFeatures
 from orthogp.inference.bounds import (
     Bound,
     Certificate,
@@ -38,7 +38,6 @@ from orthogp.inference.moments import Moments
 from orthogp.inference.objective import LatticeObjective
 from orthogp.inference.parameters import pack
 from orthogp.inference.posterior import ComponentSums, Posterior, Solution
-from orthogp.inference.threads import BlasThreads, one_thread
 from orthogp.kernels import Kernel
 from orthogp.learning.layout import Layout, Limits
 from orthogp.learning.limits import NOISE_FLOOR
@@ -51,8 +50,8 @@ from orthogp.learning.optimise import (
     resolved,
     search,
 )
-from orthogp.learning.problem import Fit, FitSettings, Start
-from orthogp.learning.status import Ending, describe
+from orthogp.learning.problem import Ending, Fit, FitSettings, Start, describe
+from orthogp.precision import BlasThreads, one_thread
 from orthogp.statistics import AdditiveStatistics, Statistics
 from orthogp.statistics.nufft import TOLERANCE
 

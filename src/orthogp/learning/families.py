@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 
 from orthogp.errors import FeatureError, PrecisionError
 from orthogp.features import Features, MeanPrior, PointFeatures, SpectralFeatures
-from orthogp.features.base import prior_variance
-from orthogp.features.placement import sample_box
+from orthogp.features.base import prior_variance, sample_box
 from orthogp.features.series import SeriesFeatures, for_kernel
 from orthogp.inference.bounds import (
     Certificate,
@@ -33,7 +32,6 @@ from orthogp.inference.moments import EvaluatedSource, RowSource, SeriesSource, 
 from orthogp.inference.objective import FamilyObjective
 from orthogp.inference.parameters import learned_slots
 from orthogp.inference.predictive import FamilyPosterior
-from orthogp.inference.threads import BlasThreads, one_thread
 from orthogp.kernels import Kernel
 from orthogp.learning.dense import ROUNDING, SETTLED, Fitter
 from orthogp.learning.limits import (
@@ -44,9 +42,9 @@ from orthogp.learning.limits import (
     wrap_error,
 )
 from orthogp.learning.optimise import Budget, Summit, maximise, resolved
-from orthogp.learning.problem import Fit, FitSettings, Start
+from orthogp.learning.problem import Ending, Fit, FitSettings, Start, describe_family
 from orthogp.learning.sketches import Sketch
-from orthogp.learning.status import Ending, describe_family
+from orthogp.precision import BlasThreads, one_thread
 from orthogp.rows import Domain, Rows
 from orthogp.statistics import FourierStatistics, FrequencyLattice
 

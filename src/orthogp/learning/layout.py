@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 
 from orthogp.features import AdditiveLattice, Lattice, MeanPrior
 from orthogp.features.base import prior_variance
-from orthogp.features.lattice import LatticeFeatures
-from orthogp.features.series import lattice_masses
+from orthogp.features.series import LatticeFeatures, lattice_masses
 from orthogp.inference.certificates import Images
 from orthogp.inference.parameters import learned_slots
 from orthogp.inference.separable import GAUSSIAN
@@ -35,8 +34,7 @@ from orthogp.learning.limits import (
     required_period,
     wrap_error,
 )
-from orthogp.learning.problem import MAX_FEATURES
-from orthogp.learning.status import component_label
+from orthogp.learning.problem import MAX_FEATURES, component_label
 from orthogp.rows import Domain
 from orthogp.statistics import ComponentLattice, FrequencyLattice, Statistics
 from orthogp.statistics.lattice import default_extent, default_period

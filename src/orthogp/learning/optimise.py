@@ -29,8 +29,8 @@ from scipy.optimize import OptimizeResult, minimize
 
 from orthogp.errors import KernelError, PrecisionError
 from orthogp.inference.parameters import LogPrior
-from orthogp.inference.threads import lower_factor
 from orthogp.learning.limits import NOISE_FLOOR
+from orthogp.precision import lower_factor
 
 Vector = NDArray[np.float64]
 Objective = Callable[[Vector], tuple[float, Vector]]

@@ -1,12 +1,13 @@
-"""What every fit is told, what it gives, and the line on the terminal that it shows."""
+"""What every fit is told, what it gives, how it says that it ended, and the line that it shows."""
 
 from __future__ import annotations
 
+import math
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -174,3 +175,180 @@ class Progress:
             sys.stderr.write("\r" + " " * self._shown + "\r")
             sys.stderr.flush()
             self._shown = 0
+
+
+class Ending(NamedTuple):
+    """All that the status sentences depend on."""
+
+    certificate: Certificate
+    num_features: int
+    late: bool
+    converged: bool
+    #: Parameters that ended at a limit.
+    at_limit: tuple[str, ...]
+    #: The number of features that the lattice has.
+    available_features: int = 0
+    #: Whether the user set the number of features.
+    as_asked: bool = False
+    longest_period: bool = False
+    noise_at_floor: bool = False
+    wrap_tolerance: float = 0.0
+    #: Whether all columns act jointly; else each name at a limit comes with its component.
+    joint: bool = True
+
+
+def describe(ending: Ending) -> str:
+    """Return one sentence for the certificate, and one for everything a user should look at."""
+    sentences = [_certificate(ending)]
+    if not ending.converged and not ending.late:
+        sentences.append(
+            "Learning stopped before it settled: the hyperparameters may still move a little."
+        )
+    if ending.joint:
+        sentences += _joint_limits(ending)
+    else:
+        sentences += describe_limits(ending.at_limit)
+    if ending.noise_at_floor:
+        sentences.append("The noise variance ended at the smallest that double precision resolves.")
+    error = ending.certificate.wrap_error
+    if ending.joint and error > 1.05 * ending.wrap_tolerance:
+        sentences.append(of_short_period(error))
+    return " ".join(sentences)
+
+
+def _joint_limits(ending: Ending) -> list[str]:
+    sentences = []
+    lengthscales = [name for name in ending.at_limit if name.startswith("lengthscale")]
+    short = [name for name in ending.at_limit if name.startswith("smallest lengthscale")]
+    others = [name for name in ending.at_limit if name not in (*lengthscales, *short)]
+    if short:
+        sentences.append(
+            f"The {listed_limits(short)} ended at the shortest that the lattice resolves: the "
+            'function is rougher than that (try solver="neighbours"), or mostly noise.'
+        )
+    if lengthscales and ending.longest_period:
+        sentences.append(
+            f"The {' and '.join(lengthscales)} ended at the longest that the covered domain "
+            "holds: give a larger `domain` or another mean function if that matters."
+        )
+    if others:
+        sentences.append(
+            f"The {listed_limits(others)} ended at a limit: the data ask for a simpler kernel."
+        )
+    return sentences
+
+
+def listed_limits(names: Sequence[str]) -> str:
+    """Return the parameters that `names_at_limit` gave, whichever limit it was."""
+    return " and ".join(name.removeprefix("smallest ") for name in names)
+
+
+def of_short_period(error: float) -> str:
+    """Return what to do about a periodic prior whose relative error is large."""
+    return (
+        f"The prior's period is short for the kernel (error {error:.1e} of its variance): "
+        "give a larger `domain`."
+    )
+
+
+def describe_family(name: str, ending: Ending, left_out: float) -> str:
+    """Return how the fit of a family ended; `left_out` is a share of the prior variance."""
+    certificate, num_features = ending.certificate, ending.num_features
+    if certificate.replaces_prior:
+        sentences = [
+            f"{name} features replace the kernel's prior by one of rank {num_features}: the bounds "
+            "hold for that prior, and nothing is certified about the kernel's."
+        ]
+    elif certificate.holds:
+        sentences = [f"The certificate holds with {num_features} features."]
+    else:
+        sentences = [
+            f"{num_features} {name} features leave out {left_out:.1e} of the prior variance and a "
+            f'gap of {certificate.gap:.3g} nats: use more, or features="auto".'
+        ]
+    if certificate.quadrature_error > 0.05:
+        sentences.append(
+            "The sums have few frequencies for these features, which differ from their integrals "
+            f"by {certificate.quadrature_error:.2g} of the prior sd; the bounds hold all the same. "
+            f"A larger `domain` gives more frequencies: about {_more_nodes(certificate)} times as "
+            "many are enough."
+        )
+    if ending.late:
+        sentences.append("The time ran out: raise max_seconds to go on.")
+    elif not ending.converged:
+        sentences.append(
+            "Learning stopped before it settled: the hyperparameters may still move a little."
+        )
+    if ending.at_limit:
+        sentences.append(f"The {listed_limits(ending.at_limit)} ended at a limit.")
+    return " ".join(sentences)
+
+
+def _more_nodes(certificate: Certificate) -> int:
+    # The error of the midpoint rule falls with the square of the number of nodes.
+    return math.ceil(math.sqrt(certificate.quadrature_error / 0.05))
+
+
+def _certificate(ending: Ending) -> str:
+    m = ending.num_features
+    smoother = "a smoother kernel" if ending.joint else "smoother kernels"
+    if ending.certificate.holds:
+        return f"The certificate holds with {m} features."
+    if ending.as_asked:
+        return (
+            f"The {m} features asked for are too few for a certificate: use more, or "
+            'num_features="auto".'
+        )
+    if ending.late:
+        return f"The time ran out with {m} features: raise max_seconds to go on."
+    if m >= ending.available_features - 1:
+        return (
+            f"{m} features give no certificate, because the kernel has too much variance at "
+            f"frequencies beyond those of the sums: {smoother} would have less."
+        )
+    return f"{m} features are too few for a certificate: raise max_features, or take {smoother}."
+
+
+# The most components that a sentence lists.
+_MOST_LISTED = 5
+
+
+def component_label(
+    columns: tuple[int, ...], called: tuple[int, ...] | tuple[str, ...] = ()
+) -> str:
+    """Return what a component is called, by what all columns are."""
+    own = [called[c] for c in columns] if called else list(columns)
+    if isinstance(own[0], str):
+        return " × ".join(map(str, own))
+    plural = "s" if len(own) > 1 else ""
+    return f"column{plural} {', '.join(map(str, own))}"
+
+
+def describe_limits(at_limit: tuple[str, ...]) -> list[str]:
+    """Return what parameters that ended at a limit say of their components."""
+    sentences = []
+    silent = [
+        name.removeprefix("smallest variance of ")
+        for name in at_limit
+        if name.startswith("smallest variance of ")
+    ]
+    if silent:
+        sentences.append(f"The data show no effect of {_listed(silent)}.")
+    smooth = [
+        label
+        for name in at_limit
+        if name.startswith("longest lengthscale of ")
+        and (label := name.removeprefix("longest lengthscale of ")) not in silent
+    ]
+    if smooth:
+        sentences.append(
+            f"The lengthscale of {_listed(smooth)} is the longest that the covered domain holds: "
+            "the effect is a gentle curve."
+        )
+    return sentences
+
+
+def _listed(labels: list[str]) -> str:
+    if len(labels) > _MOST_LISTED:
+        labels = [*labels[:_MOST_LISTED], f"{len(labels) - _MOST_LISTED} more"]
+    return labels[0] if len(labels) == 1 else f"{', '.join(labels[:-1])} and {labels[-1]}"

@@ -26,8 +26,8 @@ from orthogp.kernels import (
     Sum,
 )
 from orthogp.kernels.base import ANGLE
-from orthogp.kernels.sphere import Sphere
 from orthogp.kernels.terms import component_kernels
+from orthogp.kernels.transformed import Sphere
 from orthogp.learning.problem import Start
 from orthogp.statistics import AdditiveStatistics, FourierStatistics
 

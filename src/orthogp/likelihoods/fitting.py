@@ -20,7 +20,6 @@ from orthogp.inference.bounds import Bound, Certificate
 from orthogp.inference.parameters import LogPrior, pack
 from orthogp.inference.posterior import Posterior, Solution
 from orthogp.inference.separable import DISPERSIONS, Separable
-from orthogp.inference.threads import BlasThreads
 from orthogp.kernels import Kernel, Noise
 from orthogp.kernels.terms import KernelChoice
 from orthogp.learning.dense import HEADROOM_FIRST, HEADROOM_LAST, SETTLED
@@ -38,6 +37,7 @@ from orthogp.likelihoods.variational import (
     VariationalBound,
     too_fine,
 )
+from orthogp.precision import BlasThreads
 from orthogp.rows import Rows
 from orthogp.statistics import ComponentLattice, FourierStatistics, FrequencyLattice
 

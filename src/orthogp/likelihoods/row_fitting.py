@@ -19,13 +19,13 @@ from orthogp.features import MeanPrior
 from orthogp.inference.bounds import Bound, Certificate
 from orthogp.inference.parameters import Beliefs, LogPrior, pack
 from orthogp.inference.separable import Likelihood
-from orthogp.inference.threads import BlasThreads
 from orthogp.kernels import Kernel, Noise
 from orthogp.kernels.terms import KernelChoice
 from orthogp.learning.limits import NOISE_FLOOR, row_limits
 from orthogp.learning.optimise import Evaluation
 from orthogp.learning.problem import Fit, FitSettings, Start
 from orthogp.learning.starts import starts_for_kernel, starts_for_rows, with_variance
+from orthogp.precision import BlasThreads
 from orthogp.rows import Rows
 
 Array = NDArray[np.float64]

@@ -38,10 +38,10 @@ from orthogp.inference.bounds import Bound, factorise_in_place, unwhiten, whiten
 from orthogp.inference.fourier_series import Blocks, SeriesBox
 from orthogp.inference.parameters import learned_slots, masses_and_jacobian, unpack
 from orthogp.inference.separable import Parts, Separable
-from orthogp.inference.threads import BlasThreads
 from orthogp.kernels import Kernel
 from orthogp.learning.optimise import Evaluation
 from orthogp.likelihoods.measures import Measure, RowMeasure, TorusMeasure
+from orthogp.precision import BlasThreads
 from orthogp.statistics.nufft import TOLERANCE
 
 Floats = NDArray[np.float64]

@@ -25,7 +25,6 @@ from numpy.typing import NDArray
 from orthogp.inference.bounds import Bound
 from orthogp.inference.parameters import NO_BELIEFS
 from orthogp.inference.separable import Separable, SquaredErrors, VaryingNoise
-from orthogp.inference.threads import BlasThreads
 from orthogp.kernels import Kernel
 from orthogp.kernels.terms import KernelChoice
 from orthogp.learning.dense import SETTLED, Fitter
@@ -34,6 +33,7 @@ from orthogp.learning.sketches import OFFSET_SD, Sketch
 from orthogp.likelihoods.fitting import Data, Prior, SeparableFitter, Stage, UnresolvedError
 from orthogp.likelihoods.measures import Measure, RowMeasure, TorusMeasure
 from orthogp.likelihoods.variational import ALLOWED_CUT, CutErrors
+from orthogp.precision import BlasThreads
 from orthogp.rows import Rows
 from orthogp.statistics import FourierStatistics
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from orthogp.errors import InputError, require
-from orthogp.files.writing import check_destination
+from orthogp.files.text import check_destination
 
 if TYPE_CHECKING:
     import pandas

@@ -35,12 +35,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import get_lapack_funcs
 
-from orthogp.exact.pair_kernels import Covariances, PairKernel
+from orthogp.exact.pairs import Covariances, MergedRows, PairKernel
 from orthogp.exact.profiles import circle_squares
-from orthogp.exact.row_pairs import MergedRows
 from orthogp.inference.parameters import overflows, pack
-from orthogp.inference.threads import in_threads, one_thread
 from orthogp.kernels import Kernel
+from orthogp.precision import in_threads, one_thread
 from orthogp.statistics.nufft import chunks
 
 Array = NDArray[np.float64]

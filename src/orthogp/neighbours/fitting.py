@@ -20,8 +20,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from orthogp.exact.row_pairs import MergedRows
-from orthogp.features.lattice import MeanPrior
+from orthogp.exact.pairs import MergedRows
+from orthogp.features.series import MeanPrior
 from orthogp.inference.bounds import Bound, Certificate
 from orthogp.inference.parameters import (
     Slot,

@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial import KDTree
 
-from orthogp.features.base import prior_variance
-from orthogp.features.placement import correlation_lengths
+from orthogp.features.base import correlation_lengths, prior_variance
 from orthogp.kernels import Kernel
 from orthogp.kernels.stationary import Radial
 

@@ -26,15 +26,15 @@ from scipy.sparse.linalg import spsolve_triangular
 from scipy.spatial import KDTree
 
 from orthogp.errors import InputError
+from orthogp.exact.pairs import MergedRows
 from orthogp.exact.process import slope_variance, slopes
-from orthogp.exact.row_pairs import MergedRows
 from orthogp.features.base import as_rows, prior_variance
-from orthogp.features.lattice import MeanPrior
+from orthogp.features.series import MeanPrior
 from orthogp.inference.predictive import Gaussian, PredictivePosterior
-from orthogp.inference.threads import in_threads, one_thread
 from orthogp.kernels import Kernel
 from orthogp.neighbours.conditionals import SetKernel, solve, whiten
 from orthogp.neighbours.nearest import NearestRows, OrderedRows, metric_lengths, widths_of
+from orthogp.precision import in_threads, one_thread
 from orthogp.statistics.nufft import chunks
 
 Array = NDArray[np.float64]

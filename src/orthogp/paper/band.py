@@ -30,14 +30,27 @@ from scipy.optimize import minimize_scalar
 
 from orthogp.exact.process import ExactPosterior
 from orthogp.features import MeanPrior, Trig
+from orthogp.features.base import gauss_panels
 from orthogp.features.inducing import covariance_matrix
-from orthogp.features.placement import gauss_panels
 from orthogp.features.series import spectral_densities
 from orthogp.inference.moments import moments_from_rows
 from orthogp.inference.predictive import Gaussian
 from orthogp.kernels import Kernel, Matern32, Matern52
-from orthogp.paper.fits import Approximation, Schedule, draw_targets, train
-from orthogp.paper.run import BLUE, VERMILLION, Ledger, Row, Value, Write, column, drawn, number
+from orthogp.paper.run import (
+    BLUE,
+    VERMILLION,
+    Approximation,
+    Ledger,
+    Row,
+    Schedule,
+    Value,
+    Write,
+    column,
+    draw_targets,
+    drawn,
+    number,
+    train,
+)
 from orthogp.rows import Rows
 from orthogp.stochastic.bound import StochasticModel
 from orthogp.stochastic.normals import COVARIANCES, Covariance, factorised_posterior

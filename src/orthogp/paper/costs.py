@@ -31,14 +31,14 @@ from numpy.typing import NDArray
 
 from orthogp.exact.process import ExactPosterior
 from orthogp.features import InducingPoints, MeanPrior, Trig
-from orthogp.files.writing import write_rows
+from orthogp.files.text import write_rows
 from orthogp.kernels import Matern52
 from orthogp.paper import band
-from orthogp.paper.fits import Approximation
 from orthogp.paper.run import (
     BLACK,
     CURVES,
     GREY,
+    Approximation,
     Ledger,
     Row,
     Value,

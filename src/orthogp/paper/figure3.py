@@ -24,28 +24,26 @@ from orthogp.exact.process import ExactObjective
 from orthogp.features import MeanPrior, Trig
 from orthogp.kernels import RBF
 from orthogp.learning.optimise import Budget, search
-from orthogp.paper.fits import (
-    CollapsedObjective,
-    Hyperparameters,
-    Learned,
-    Schedule,
-    draw_targets,
-    traced_family,
-    train,
-)
 from orthogp.paper.run import (
     BLACK,
     COVARIANCE_COLOURS,
     MARKERS,
     PURPLE,
     VERMILLION,
+    CollapsedObjective,
+    Hyperparameters,
+    Learned,
     Ledger,
     Row,
+    Schedule,
     Value,
     Write,
     column,
+    draw_targets,
     drawn,
     number,
+    traced_family,
+    train,
 )
 from orthogp.rows import Rows
 from orthogp.stochastic.bound import StochasticModel

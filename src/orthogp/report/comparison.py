@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 from orthogp.errors import InputError, OrthogpError, check_finite
 from orthogp.features import EXACT, FEATURE_NAMES, Features, resolve_features
 from orthogp.features.base import check_count
-from orthogp.files.writing import align, check_destination, write_rows
+from orthogp.files.text import align, check_destination, write_rows
 from orthogp.kernels import Kernel, resolve_kernel
 from orthogp.regressor import GPRegressor
 from orthogp.report import plots

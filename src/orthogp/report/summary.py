@@ -14,8 +14,8 @@ from orthogp.files.columns import time_scales
 from orthogp.inference.likelihoods import StudentT
 from orthogp.kernels import Categorical, Cyclic, Kernel, Product
 from orthogp.kernels.base import EARTH_RADIUS
-from orthogp.kernels.sphere import Sphere
 from orthogp.kernels.terms import ADDITIVE_PREFIX
+from orthogp.kernels.transformed import Sphere
 from orthogp.learning.sketches import KeptRows
 from orthogp.neighbours.posterior import NeighbourPosterior
 

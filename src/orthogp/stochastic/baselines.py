@@ -44,8 +44,7 @@ from numpy.typing import ArrayLike, NDArray
 from orthogp.errors import FeatureError, InputError, check_finite
 from orthogp.features.base import Features, as_rows, prior_variance
 from orthogp.features.inducing import JITTER, InducingPoints, covariances, whitened
-from orthogp.features.lattice import Lattice
-from orthogp.features.series import AdditiveSeries, MassSeries, lattice_masses
+from orthogp.features.series import AdditiveSeries, Lattice, MassSeries, lattice_masses
 from orthogp.inference.moments import moments_from_rows
 from orthogp.inference.parameters import Slot, learned_slots, pack, unpack
 from orthogp.kernels import Kernel, components

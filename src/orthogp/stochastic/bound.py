@@ -33,10 +33,9 @@ from orthogp.features.base import as_rows
 from orthogp.inference.bounds import Bound, Certificate
 from orthogp.inference.parameters import Slot, learned_slots, pack, unpack
 from orthogp.inference.predictive import FamilyPosterior
-from orthogp.inference.threads import lower_factor
 from orthogp.kernels import Kernel
 from orthogp.learning.problem import Fit
-from orthogp.precision import AnyArray, in_double
+from orthogp.precision import AnyArray, in_double, lower_factor
 from orthogp.rows import Domain
 from orthogp.stochastic.frequencies import (
     Marginals,

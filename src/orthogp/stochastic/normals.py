@@ -55,8 +55,7 @@ from scipy.linalg import cho_solve
 from orthogp.errors import InputError
 from orthogp.inference.bounds import Bound, factorise, titsias_bound
 from orthogp.inference.moments import Moments
-from orthogp.inference.threads import lower_factor
-from orthogp.precision import AnyArray
+from orthogp.precision import AnyArray, lower_factor
 
 #: The least variance of a combination of coefficients, relative to the largest: rounding.
 LEAST = 1e-15

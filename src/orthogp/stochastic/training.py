@@ -30,9 +30,8 @@ from jaxtyping import Float
 from numpy.typing import ArrayLike, NDArray
 
 from orthogp.errors import FitWarning, InputError
-from orthogp.inference.threads import one_thread
 from orthogp.persistence import PRIVATE, replacing
-from orthogp.precision import AnyArray, in_double
+from orthogp.precision import AnyArray, in_double, one_thread
 
 # The fewest blocks over which the rise of the estimates is judged.
 _WINDOW = 5

@@ -41,9 +41,8 @@ from orthogp.kernels import (
     Sum,
 )
 from orthogp.kernels.base import ANGLE
-from orthogp.kernels.sphere import Sphere
 from orthogp.kernels.terms import Term
-from orthogp.kernels.transformed import own_periods
+from orthogp.kernels.transformed import Sphere, own_periods
 from orthogp.learning.sketches import KeptRows, RowTotals, Sketch, totalled
 from orthogp.statistics import (
     AdditiveStatistics,

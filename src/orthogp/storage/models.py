@@ -28,8 +28,8 @@ from orthogp.inference.likelihoods import StudentT
 from orthogp.inference.predictive import FamilyPosterior
 from orthogp.inference.separable import VaryingNoise
 from orthogp.kernels import Kernel, resolve_kernel
-from orthogp.kernels.sphere import Embedding
 from orthogp.kernels.terms import component_kernels
+from orthogp.kernels.transformed import Embedding
 from orthogp.learning.problem import Start
 from orthogp.learning.sketches import Sketch
 from orthogp.neighbours.posterior import NeighbourPosterior

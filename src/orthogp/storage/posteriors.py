@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from orthogp.errors import FileError
 from orthogp.exact.fitting import MOST_ROWS
+from orthogp.exact.pairs import merge_rows
 from orthogp.exact.process import ExactPosterior
-from orthogp.exact.row_pairs import merge_rows
 from orthogp.features import AdditiveLattice, Features, Lattice, MeanPrior, SeriesFeatures
 from orthogp.features.base import prior_variance
 from orthogp.fields.model import Model, ModePosterior
@@ -31,10 +31,10 @@ from orthogp.inference.known_modes import modes_within
 from orthogp.inference.moments import moments_from_statistics
 from orthogp.inference.posterior import ComponentSums, Posterior, Shares, Solution
 from orthogp.inference.predictive import FamilyPosterior
-from orthogp.inference.threads import one_thread
 from orthogp.kernels import Kernel, On, Sum
 from orthogp.learning.sketches import KeptRows, Sketch
 from orthogp.neighbours.posterior import NeighbourPosterior, Trend
+from orthogp.precision import one_thread
 from orthogp.rows import Rows, Units
 from orthogp.statistics import FourierStatistics, FrequencyLattice
 from orthogp.storage.classes import (

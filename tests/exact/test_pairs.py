@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from orthogp.exact import row_pairs
-from orthogp.exact.pair_kernels import PairKernel
-from orthogp.exact.row_pairs import RowPairs
+from orthogp.exact import pairs
+from orthogp.exact.pairs import PairKernel, RowPairs
 from orthogp.inference.parameters import learned_slots, pack
 from orthogp.kernels import (
     RBF,
@@ -18,7 +17,7 @@ from orthogp.kernels import (
     Matern52,
     RationalQuadratic,
 )
-from orthogp.kernels.sphere import Sphere
+from orthogp.kernels.transformed import Sphere
 from tests import oracles
 from tests.oracles import Array
 from tests.problems import Entry, all_entries, covariances, label, make_rows
@@ -53,7 +52,7 @@ def test_lags_that_are_not_kept_are_made_again(monkeypatch: pytest.MonkeyPatch) 
     X = np.random.default_rng(0).standard_normal((9, 3))
     kept, made = RowPairs(X), RowPairs(X)
     whole = kept.lags(slice(0, kept.count))
-    monkeypatch.setattr(row_pairs, "_KEPT", 0)
+    monkeypatch.setattr(pairs, "_KEPT", 0)
     for start in range(kept.count):
         for stop in range(start + 1, kept.count + 1):
             part = slice(start, stop)

@@ -1,1 +1,0 @@
-"""Missing rows: covariates of gaps, and hyperparameters that fill them."""
