@@ -198,6 +198,11 @@ class DriftRegressor(RegressorMixin, BaseEstimator):
         """Fit to rows X (n, d) with targets y, (n,)."""
         if not isinstance(self.regressor, GPRegressor):
             raise InputError(f"A drift needs a GPRegressor, got {type(self.regressor).__name__}.")
+        if not (isinstance(self.drift, RowGaps) or callable(self.drift)):
+            raise InputError(
+                "A drift is RowGaps or a function of X: give columns of numbers by "
+                "GPRegressor.fit(X, y, covariates=…)."
+            )
         rows = check_rows(self, X, y, sample_weight, reset=True)
         if not rows.one_target:
             raise InputError("A drift takes one target: y must be of shape (n,).")

@@ -89,8 +89,9 @@ def test_words_as_a_target_lead_to_classify(folder: Path, tmp_path: Path) -> Non
     assert "learn the probability of each word by --classify" in result.stderr
 
 
-def test_reports_are_pages(folder: Path) -> None:
-    result = run("report", folder / "m.orthogp", "--out", folder / "r.pdf")
+@pytest.mark.parametrize("command", ["report", "explore"])
+def test_reports_are_pages(folder: Path, command: str) -> None:
+    result = run(command, folder / "m.orthogp", "--out", folder / "r.pdf")
     assert result.exit_code == 1
     assert "A report is a page of HTML whose name ends in .html, got" in result.stderr
     assert not (folder / "r.pdf").exists()

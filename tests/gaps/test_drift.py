@@ -208,6 +208,8 @@ def test_other_models_targets_and_bandwidths_are_refused():
     X, y = drifting(num_rows=60)
     with pytest.raises(InputError, match="needs a GPRegressor, got GPClassifier"):
         DriftRegressor(GPClassifier(), covariates).fit(X, y)  # pyright: ignore
+    with pytest.raises(InputError, match="RowGaps or a function of X"):
+        DriftRegressor(GPRegressor(), np.ones((60, 1))).fit(X, y)  # pyright: ignore
     with pytest.raises(InputError, match="one target"):
         DriftRegressor(GPRegressor(), covariates).fit(X, np.c_[y, y])
     with pytest.raises(InputError, match="bandwidths must be positive"):

@@ -48,17 +48,9 @@ Examples:
 @gather(output=Output)
 def report(model: str, static: bool, output: Output) -> None:
     """Show a model: a page with plots and sliders, or a summary in words."""
-    from orthogp.errors import InputError, require
-
     out: str | None = output.out
     if out is not None:
-        require("matplotlib", "A page (without --out a summary is printed)", "plots")
-        check_output(out, (model,), force=output.force, like=REPORT)
-        if out != STANDARD and Path(out).suffix.lower() not in _PAGES:
-            raise InputError(
-                f"A report is a page of HTML whose name ends in .html, got {out}: print the page "
-                "from a browser to have a PDF."
-            )
+        _check_page("A page (without --out a summary is printed)", out, model, force=output.force)
     with output.console() as console:
         fitted = load_fitted(model)
         if out is None:
@@ -71,6 +63,21 @@ def report(model: str, static: bool, output: Output) -> None:
         console.result(f"Report: {out}", {"model": model, "report": out})
 
 
+def _check_page(what: str, out: str | None, model: str, *, force: bool) -> None:
+    """Raise `InputError` unless a page can be made, and written under that name."""
+    from orthogp.errors import InputError, require
+
+    require("matplotlib", what, "plots")
+    if out is None:
+        return
+    check_output(out, (model,), force=force, like=REPORT)
+    if out != STANDARD and Path(out).suffix.lower() not in _PAGES:
+        raise InputError(
+            f"A report is a page of HTML whose name ends in .html, got {out}: print the page from "
+            "a browser to have a PDF."
+        )
+
+
 @click.command(epilog="Example: orthogp explore model.orthogp")
 @click.argument("model", type=click.Path(dir_okay=False, allow_dash=True), metavar="MODEL")
 @output_options("Where the page goes.  [default: a temporary file]", required=False)
@@ -81,14 +88,10 @@ def explore(model: str, output: Output) -> None:
     Lengthscales, variance, noise and kernel can be moved; mean, bands and evidence follow. Prints
     where the page is; the next page of a model of the same name replaces a temporary one.
     """
-    from orthogp.errors import require
-
     out: str | None = output.out
-    require("matplotlib", "A page", "plots")
     if out == STANDARD:
         raise click.UsageError("A browser needs a file: give --out a name, or leave it out.")
-    if out is not None:
-        check_output(out, (model,), force=output.force, like=REPORT)
+    _check_page("A page", out, model, force=output.force)
     with output.console() as console:
         fitted = load_fitted(model)
         from orthogp.report import write_report

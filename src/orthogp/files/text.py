@@ -71,7 +71,7 @@ _DATE_FORMS = "as 2024-01-31 or 2024-01-31T12:30:00"
 _DATE = re.compile(r"\d{1,4}([/.-])\d{1,2}\1\d{1,4}(\D.*)?")
 _DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+([eE][+-]?\d+)?")
 _DECIMAL_POINT = re.compile(r"[+-]?\d*\.\d+([eE][+-]?\d+)?")
-_THOUSANDS = re.compile(r"[+-]?\d{1,3}([,.' \u00a0\u202f]\d{3})+([.,]\d+)?")
+_THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}([,.' \u00a0\u202f]\d{3})+([.,]\d+)?")
 _TIME_OF_DAY = re.compile(r"\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?( ?[AaPp][Mm])?")
 _WHOLE = re.compile(r"\s*[+-]?\d+\s*")
 # Whole numbers beyond it are not all numbers of double precision.

@@ -15,7 +15,7 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import ndtri
+from scipy.special import ndtri, roots_legendre
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
@@ -273,7 +273,7 @@ def _sketch(X: Floats, box: Domain, constant: float, model: GPRegressor) -> Sket
 
 def _nodes(lower: Floats, upper: Floats, number: int) -> tuple[Floats, Floats]:
     """Return nodes (m, d) and weights of Gauss and Legendre's rule in a box."""
-    at, along = np.polynomial.legendre.leggauss(number)
+    at, along = roots_legendre(number)
     d = len(lower)
     grid = np.stack(np.meshgrid(*[at] * d, indexing="ij"), axis=-1).reshape(-1, d)
     weights = np.prod(np.stack(np.meshgrid(*[along] * d, indexing="ij"), axis=-1), axis=-1)

@@ -395,8 +395,10 @@ def total_share(total: float) -> str:
     """Return why shares of the variance do not add up to 100 %, nothing if they do."""
     if abs(total - 1.0) <= _CANCELLING:
         return ""
-    way = "against" if total > 1 else "with"
-    return f"{100 * total:.4g} % in all: effects of columns that go together work {way} each other"
+    way = (
+        "cancel each other in part" if total > 1 else "rise and fall together, which adds the rest"
+    )
+    return f"{100 * total:.4g} % in all: components {way}"
 
 
 def _kernel(component: Component) -> str:
