@@ -161,7 +161,7 @@ NUMBERS = "".join(f"{i},{i % 7}\n" for i in range(50))
 # What to do, and words of the message that follows, which the page must show.
 PROVOKED = {
     "nan": (with_nan, "NaN or infinite values"),
-    "text": (lambda: GPRegressor().fit(pd.DataFrame({"c": ["u"] * 300}), y), "but hold text ("),
+    "text": (lambda: GPRegressor().fit(pd.DataFrame({"c": ["u"] * 300}), y), "but holds text ("),
     "levels": (
         lambda: GPRegressor(additive("matern32", 2, categorical={1: 3})).fit(
             np.c_[X, np.arange(300) % 5], y

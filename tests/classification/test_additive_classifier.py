@@ -162,7 +162,7 @@ def test_each_class_has_components_of_its_own():
     )
     np.testing.assert_allclose(offset, offset.mean(), atol=1e-8)
     assert own.components("a")[0].share != own.components("c")[0].share
-    assert own.summary().count("components") == 3
+    assert own.summary().count("\n  components") == 3
     assert own.plot() is not None
     with pytest.raises(InputError, match=r"label must be one of \['a', 'b', 'c'\], got None"):
         own.components()
