@@ -11,7 +11,7 @@ what even the finest can hold.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from itertools import product
 
 import equinox as eqx
@@ -220,7 +220,28 @@ def _axis_errors(
 def _deviations(
     kernel: Kernel, lags: NDArray[np.float64], periods: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Return |k_P(τ) − k(τ)|/k(0) for pairs of lag and period, in blocks of one shape."""
+    """Return |k_P(τ) − k(τ)|/k(0) for pairs of lag and period, in blocks of one shape.
+
+    The same kernel is asked about several times in a fit; sums over images can take half a second.
+    """
+    values, structure = jax.tree.flatten(kernel)
+    key = (structure, *(np.asarray(own).tobytes() for own in (*values, lags, periods)))
+    found = _KNOWN.get(key)
+    if found is None:
+        for old in list(_KNOWN)[: max(len(_KNOWN) - _MOST_KNOWN + 1, 0)]:
+            _KNOWN.pop(old, None)
+        found = _KNOWN[key] = _computed(kernel, lags, periods)
+    return found
+
+
+# The latest deviations, the oldest first.
+_KNOWN: dict[Hashable, NDArray[np.float64]] = {}
+_MOST_KNOWN = 64
+
+
+def _computed(
+    kernel: Kernel, lags: NDArray[np.float64], periods: NDArray[np.float64]
+) -> NDArray[np.float64]:
     size = len(lags)
     padding = ((0, -size % _BLOCK), (0, 0))
     lags = np.pad(lags, padding).reshape(-1, _BLOCK, lags.shape[1])
