@@ -16,7 +16,7 @@ import numpy as np
 from orthogp import GPRegressor
 from orthogp.inference.parameters import learned_slots, pack
 from orthogp.likelihoods.measures import RowMeasure, TorusMeasure
-from orthogp.likelihoods.variational import Model, VariationalBound
+from orthogp.likelihoods.variational import POLISHED, Model, VariationalBound
 from orthogp.rows import Rows
 
 NUM_ROWS = 1_000_000
@@ -50,7 +50,7 @@ def main() -> None:
     for name, measure in measures.items():
         known = measure, 2 * features.lattice.extent, constants, offset
         bound = VariationalBound(Model(features, family, *known), kernel)
-        found[name] = bound.ascend(kernel, family, polish=True)
+        found[name] = bound.ascend(kernel, family, polish=POLISHED)
         if not bound.resolved:
             sys.exit(
                 f"The sums do not reach far enough ({name}): the comparison would be of noise."

@@ -50,10 +50,6 @@ from orthogp.validation import (
 MAX_FEATURES = 1000
 
 
-# What features may cost the bound, in nats, before another choice of them is tried.
-_SCARCE = 30.0
-
-
 class _Fitted(NamedTuple):
     """The model of a class, where it holds, and the box around the rows."""
 
@@ -331,12 +327,6 @@ class GPClassifier(ClassifierMixin, GPEstimator):
             own = None if rows is None else rows.on(model.columns)._replace(y=rows.y[:, i : i + 1])
             known = None if kernels is None else kernels[i]
             fit = learn_class(sketch, i, model.inner, settings, threads, own, known)
-            scarce = -fit.elbo.trace > _SCARCE or not (fit.converged or settings.late())
-            if rows is not None and fit.passes > 1 and scarce:
-                # Passes choose shorter periods too, on which as many features reach further.
-                signs = rows._replace(y=2 * rows.y[:, i : i + 1] - 1)
-                fits.append(self._fit_passes(signs, model, settings))
-                continue
             fits.append(_Fitted(fit, sketch.covered(fit.period), sketch.extent))
         self._finish(fits, model.columns, classes, sketch.statistics.rows, began)
         self._sketch = sketch

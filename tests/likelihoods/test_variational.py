@@ -11,7 +11,7 @@ from orthogp.inference.parameters import learned_slots, pack, unpack
 from orthogp.inference.separable import Binomial, Gamma, NegativeBinomial, Poisson
 from orthogp.kernels import RBF, Matern52
 from orthogp.likelihoods.measures import RowMeasure, TorusMeasure
-from orthogp.likelihoods.variational import Model, VariationalBound
+from orthogp.likelihoods.variational import POLISHED, Model, Pace, VariationalBound
 from orthogp.rows import Domain, Rows
 from orthogp.statistics import FourierStatistics, FrequencyLattice
 
@@ -114,7 +114,7 @@ def test_sums_give_the_posterior_of_row_by_row_newton_steps(family, seeds):
     for seed in seeds:
         problem = Problem(family, seed)
         bound = problem.bound()
-        q = bound.ascend(problem.kernel, family, polish=True)
+        q = bound.ascend(problem.kernel, family, polish=POLISHED)
         assert bound.resolved
         m, S = problem.by_rows()
         np.testing.assert_allclose(q.mean, m, atol=1e-8, err_msg=f"seed {seed}")
@@ -173,7 +173,7 @@ def test_the_information_is_that_of_the_sites_regression():
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda own: own.known_as)
 def test_the_bound_is_expected_log_density_minus_divergence(family):
     problem = Problem(family, 0)
-    q = problem.bound().ascend(problem.kernel, family, polish=True)
+    q = problem.bound().ascend(problem.kernel, family, polish=POLISHED)
     phi = problem.features.evaluate(problem.kernel, problem.rows.X)
     S = np.linalg.inv(q.chol @ q.chol.T)
     mean = problem.offset + phi @ q.mean
@@ -205,7 +205,7 @@ def test_what_is_cut_is_seen_and_bounds_the_error():
         measure = TorusMeasure(problem.sums, np.ceil(times * reach).astype(int))
         known = measure, measure.reach, problem.constants, problem.offset
         bound = VariationalBound(Model(problem.features, family, *known), problem.kernel)
-        q = bound.ascend(problem.kernel, family, polish=True)
+        q = bound.ascend(problem.kernel, family, polish=POLISHED)
         # |S^{-1/2}(m − exact)| is the largest error of a mean in posterior sd.
         errors.append(np.linalg.norm(q.chol.T @ (q.mean - exact)))
         bounds.append(bound.cut_errors(q, problem.kernel, family).mean)
@@ -282,9 +282,9 @@ def test_a_window_around_the_rows_changes_nothing(seed):
     bound = VariationalBound(
         Model(problem.features, problem.family, windowed, *known), problem.kernel
     )
-    q = bound.ascend(problem.kernel, problem.family, polish=True)
+    q = bound.ascend(problem.kernel, problem.family, polish=POLISHED)
     plain = problem.bound()
-    other = plain.ascend(problem.kernel, problem.family, polish=True)
+    other = plain.ascend(problem.kernel, problem.family, polish=POLISHED)
     cuts = [
         own.cut_errors(each, problem.kernel, problem.family).mean
         for own, each in ((bound, q), (plain, other))
@@ -306,3 +306,28 @@ def test_many_counts_are_resolved_though_f_is_free_where_no_rows_are():
     grid = np.linspace(0, 10, 50)[:, None]
     truth = np.sin(2 * grid[:, 0]) + 0.3 * grid[:, 0] - 2
     assert np.abs(model.predict_latent(grid) - truth).max() < 0.2
+
+
+@pytest.mark.parametrize(("share", "most"), [(-0.86, 25), (-0.5, 20), (0.3, 20)])
+def test_steps_that_swing_past_the_maximum_are_shortened(share, most):
+    # Steps of size one leave a share of the distance along one direction, nothing along another:
+    # with −0.86 they take 122 steps to come as close.
+    shares = np.array([share, 0.0, share / 2])
+    away, step, pace, number = np.array([1.0, 1.0, 0.5]), 1.0, Pace(), 0
+    while np.abs(away).max() > 1e-8:
+        move = -step * (1 - shares) * away
+        away, step, number = away + move, pace.after(move, step), number + 1
+        assert number <= most
+
+
+def test_rows_give_series_of_different_lengths_at_once():
+    rng = np.random.default_rng(0)
+    lattice = FrequencyLattice(np.array([0.5, 0.7]), np.array([4, 3]), np.zeros(2))
+    X = rng.uniform(0, 2, (40, 2))
+    rows = RowMeasure(lattice, Rows(X, np.zeros((40, 1))), 1)
+    series = [np.zeros(shape, dtype=complex) for shape in ((9, 7), (3, 5))]
+    series[0][8, 3], series[0][0, 3] = 0.5, 0.5
+    series[1][1, 4], series[1][1, 0] = -0.5j, 0.5j
+    first, second = rows.values(series)
+    np.testing.assert_allclose(first, np.cos(4 * 0.5 * X[:, 0]), atol=1e-10)
+    np.testing.assert_allclose(second, np.sin(2 * 0.7 * X[:, 1]), atol=1e-10)

@@ -7,7 +7,6 @@ features are scarce; `one_pass.py` has the rest.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -70,8 +69,6 @@ _FIRST_PASSES = 6
 _WORTH = 0.02
 # The fewest features to end with, unless their number is given.
 _FEWEST_FEATURES = 33
-# The shortest period, relative to the data's extent.
-_SHORTEST = 1.1
 
 Components = tuple[ComponentLattice, ...]
 
@@ -208,8 +205,6 @@ class LogisticFitter:
         starts = [self._start(kernel, flat) for kernel in kernels]
         best = max(starts, key=lambda stage: stage.last.bound)
         best = self._learned(best, best.components, best.size)
-        if self._shorter(best.components) and self._scarce(best, best.components):
-            best = self._shortened(self._settled(best, best.size))
         best = self._settled(best, self.settings.most_features)
         exact = self._ascended(best.last.kernel, best.last.sites, best.model)
         return self._finished(replace(best, last=exact))
@@ -238,20 +233,6 @@ class LogisticFitter:
             worth = max(SETTLED, -_WORTH * stage.last.elbo.trace)
             if self.settings.late() or (size == wanted and gain < worth):
                 break
-        return best
-
-    def _shortened(self, best: Stage) -> Stage:
-        """Return the best stage with shorter periods, on which as many features reach further.
-
-        One axis after the other gives up long lengthscales for that, as long as the bound gains.
-        """
-        while not self.settings.late():
-            others = self._shorter(best.components)
-            stages = [self._learned(best, components, best.size) for components in others]
-            stage = max([best, *stages], key=lambda stage: stage.last.bound)
-            if stage is best:
-                break
-            best = stage
         return best
 
     def _converged(
@@ -318,9 +299,9 @@ class LogisticFitter:
     def _wanted(self, stage: Stage) -> tuple[Components, int]:
         """Return the components and the number of features to go on with."""
         components = self._layout.thinned(stage.last.kernel, HEADROOM_LAST)
-        if self._scarce(stage, components):
+        if self._layout.joint and self._scarce(stage, components):
             # Longer lengthscales are not worth a longer period, on which features reach less far.
-            components = self._no_longer(components, stage.components)
+            components = self._layout.no_longer(components, stage.components)
         return components, self._wanted_features(stage.last.kernel, stage.last.sites, components)
 
     def _scarce(self, stage: Stage, components: Components) -> bool:
@@ -339,31 +320,6 @@ class LogisticFitter:
         """Return how many features keep the trace term within what is allowed."""
         allowed = 2 * ALLOWED_TRACE / sites.precision_total
         return self._layout.required_features(kernel, components, allowed)[0]
-
-    def _shorter(self, components: Components) -> list[Components]:
-        """Return a joint model's lattices with one period a step shorter that hold the data."""
-        if not self._layout.joint:
-            return []
-        (factors,) = self._factors(components)
-        steps = np.eye(len(factors), dtype=np.int64)
-        shorter = [self._layout.thinned_by([factors + step]) for step in steps]
-        least = _SHORTEST * self._layout.width
-        return [own for own in shorter if np.all(own[0].lattice.period >= least)]
-
-    def _no_longer(self, components: Components, than: Components) -> Components:
-        """Return lattices with periods no longer than those of others."""
-        if not self._layout.joint:
-            return components
-        pairs = zip(self._factors(components), self._factors(than), strict=True)
-        return self._layout.thinned_by([np.maximum(*pair) for pair in pairs])
-
-    def _factors(self, components: Sequence[ComponentLattice]) -> list[NDArray[np.int64]]:
-        """Return the factor by which each lattice was decimated."""
-        pairs = zip(components, self._layout.components, strict=True)
-        return [
-            np.rint(own.lattice.spacing / finest.lattice.spacing).astype(np.int64)
-            for own, finest in pairs
-        ]
 
     # ------------------------------------------------------------------ results
 

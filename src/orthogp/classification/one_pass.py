@@ -17,7 +17,7 @@ from orthogp.kernels import Kernel
 from orthogp.kernels.terms import KernelChoice
 from orthogp.learning.problem import Fit, FitSettings
 from orthogp.learning.sketches import Sketch
-from orthogp.likelihoods.fitting import MAX_FEATURES, Data, Prior, SeparableFitter
+from orthogp.likelihoods.fitting import Data, Prior, SeparableFitter
 from orthogp.precision import BlasThreads, within_precision
 from orthogp.rows import Rows
 from orthogp.statistics import FourierStatistics
@@ -63,7 +63,6 @@ def learn_class(
     previous : Kernel, optional
         What was learned from most of the rows.
     """
-    settings = replace(settings, max_features=min(settings.max_features, MAX_FEATURES))
     data = Data(of_target(sketch.plain, number), np.zeros(1), rows)
     prior = Prior(sketch.mean, 0.0)
     fitter = SeparableFitter(data, Binomial(), sketch.layout(settings), prior, settings, threads)

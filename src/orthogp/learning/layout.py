@@ -44,6 +44,9 @@ FIRST_FEATURES = {1: 129, 2: 257, 3: 385}
 # Features to begin with, by number of columns, of one component among several.
 _FIRST_OF_COMPONENT = {1: 64, 2: 240, 3: 300}
 
+# The shortest period that gives up long lengthscales for far reach, relative to the data's extent.
+_SHORTEST = 1.1
+
 Factors = tuple[tuple[tuple[int, ...], ...], ...]
 Limits = tuple[NDArray[np.float64], NDArray[np.float64]]
 
@@ -140,6 +143,29 @@ class Layout:
     def thinned_by(self, steps: Sequence[NDArray[np.int64]]) -> tuple[ComponentLattice, ...]:
         """Return the components on decimated lattices."""
         return tuple(own.decimate(step) for own, step in zip(self.components, steps, strict=True))
+
+    def factors_of(self, components: Sequence[ComponentLattice]) -> list[NDArray[np.int64]]:
+        """Return the factor by which each lattice was decimated."""
+        pairs = zip(components, self.components, strict=True)
+        return [
+            np.rint(own.lattice.spacing / finest.lattice.spacing).astype(np.int64)
+            for own, finest in pairs
+        ]
+
+    def beside(self, components: Sequence[ComponentLattice]) -> list[tuple[ComponentLattice, ...]]:
+        """Return a joint model's lattices with one period a step longer or shorter."""
+        (factors,) = self.factors_of(components)
+        steps = np.eye(len(factors), dtype=np.int64)
+        others = [own for own in (*(factors - steps), *(factors + steps)) if np.all(own >= 1)]
+        found = [self.thinned_by([own]) for own in others]
+        return [own for own in found if np.all(own[0].lattice.period >= _SHORTEST * self.width)]
+
+    def no_longer(
+        self, components: Sequence[ComponentLattice], than: Sequence[ComponentLattice]
+    ) -> tuple[ComponentLattice, ...]:
+        """Return a joint model's lattices with periods no longer than those of others."""
+        pairs = zip(self.factors_of(components), self.factors_of(than), strict=True)
+        return self.thinned_by([np.maximum(*pair) for pair in pairs])
 
     def select(
         self,

@@ -31,6 +31,8 @@ from orthogp.learning.starts import starts_for_kernel, starts_for_name, with_var
 from orthogp.likelihoods.measures import Measure, RowMeasure, TorusMeasure
 from orthogp.likelihoods.variational import (
     ALLOWED_CUT,
+    CONVERGED,
+    POLISHED,
     Approximation,
     CutErrors,
     Model,
@@ -51,13 +53,19 @@ _VARIANCES = (2.0, 0.3)
 # Steps by which starting values are compared.
 _FIRST_STEPS = 4
 # Evaluations of the searches from the best two starting values,
-_BRIEF = 6
+_BRIEF = 3
 # and of those that go on from the better end of them.
 _LONG = 40
 # The features that a stage with more of them takes, relative to those that its kernel asks for.
 _SPARE = 1.1
-# A step of the hyperparameters that promises fewer nats is not taken.
+# A step of the hyperparameters that promises fewer nats is not taken,
 _SETTLED = 1e-2
+# nor one that promises less than this share of what the features leave out.
+_LITTLE = 1e-3
+# A change of features that gains less than this share of what they still leave out is the last.
+_WORTH = 0.02
+# The features, at most, with which periods are chosen where features are scarce.
+_MIDDLE = 401
 # The features with which kernels are searched for, at most.
 _MOST_FIRST = 401
 # The fewest features to end with, unless their number is given.
@@ -67,8 +75,19 @@ _FEWEST = 33
 _FIRST_REACH = 4
 # The smallest largest index that is used.
 _LEAST_REACH = 24
-# While hyperparameters move, the gain in nats below which a step of q is the last.
+# While hyperparameters move, the gain in nats below which a step of q is the last,
 _CLOSE = 2e-3
+# the same as a share of what the features leave out,
+_CLOSE_SHARE = 2e-4
+# and in the end,
+_CLOSE_LAST = 1e-5
+# and where a period is only looked at.
+_ROUGH_SHARE = 2e-2
+# The posterior standard deviations by which the last step may move the mean, for each nat that the
+# features leave out.
+_POLISH_SHARE = 1e-4
+
+Components = tuple[ComponentLattice, ...]
 
 
 class Data(NamedTuple):
@@ -104,10 +123,13 @@ class Stage:
     likelihood: Separable
     bound: VariationalBound
     q: Approximation
+    components: Components
     converged: bool = True
     at_limit: tuple[str, ...] = ()
     #: Whether learning would go on where the sums do not reach.
     fenced: bool = False
+    #: What another step was expected to gain.
+    promised: float = 0.0
 
     @property
     def value(self) -> float:
@@ -180,9 +202,9 @@ class SeparableFitter:
         """Return where learning ends."""
         if not self._settings.learn:
             kernel = choice.kernel if previous is None else previous
-            return self._held(kernel, self._likelihood, self._final_size, 1.0)
+            return self._held(kernel, self._final_size, 1.0)
         if previous is not None:
-            stage = self._held(previous, self._likelihood, self._final_size, HEADROOM_LAST)
+            stage = self._held(previous, self._final_size, HEADROOM_LAST)
         else:
             stage = self._first_stage(self._starts(choice))
         return self._settled(stage)
@@ -203,7 +225,7 @@ class SeparableFitter:
         for kernels in starts:
             for kernel in kernels:
                 try:
-                    scored.append(self._held(kernel, self._likelihood, size, HEADROOM_FIRST, True))
+                    scored.append(self._held(kernel, size, HEADROOM_FIRST, brief=True))
                     break
                 except UnresolvedError as refused:
                     error = refused
@@ -211,67 +233,111 @@ class SeparableFitter:
             assert error is not None
             raise error
         scored.sort(key=lambda stage: -stage.value)
-        ends = [self._searched(stage, size, _BRIEF) for stage in scored[:2]]
+        ends = [self._searched(own, size, own.components, _BRIEF) for own in scored[:2]]
         return max(ends, key=lambda stage: stage.value)
 
     def _settled(self, best: Stage) -> Stage:
-        """Learn on until lattice, features and sums are those that the result asks for."""
+        """Learn on until lattice, features and sums are those that the result asks for.
+
+        Where even all features are few, the period is one on which they do best: on a shorter one
+        they reach further. Most of the way there takes fewer of them.
+        """
+        if self._scarce(best):
+            most = min(_MIDDLE, self._settings.most_features)
+            best = self._placed(self._grown(best, most))
+        return self._grown(best, self._settings.most_features)
+
+    def _grown(self, best: Stage, most: int) -> Stage:
+        """Return the stage with the lattice and the features, up to `most`, that it asks for."""
         for _ in range(8):
-            size = min(self._final_size(best.kernel, best), 4 * best.num_features)
-            if self._settings.num_features is None and size > best.num_features + 1:
-                # A kernel learned with more features asks for some more.
-                size = min(int(_SPARE * size), self._settings.max_features)
+            components, wanted = self._wanted(best, most)
+            size = min(wanted, 4 * best.num_features)
             try:
-                stage = self._searched(best, size, _LONG, headroom=HEADROOM_LAST)
+                stage = self._searched(best, size, components, _LONG)
             except UnresolvedError:
                 # The last stage was resolved, and stays.
                 break
             gain = stage.value - best.value
             if gain > 0 or stage.num_features > best.num_features:
                 best = stage
-            enough = self._final_size(best.kernel, best) <= best.num_features + 1
-            if self._settings.late() or (gain < SETTLED and enough):
+            components, wanted = self._wanted(best, most)
+            enough = wanted <= best.num_features + 1
+            same = _alike(components, best.components) and stage.converged
+            worth = max(SETTLED, -_WORTH * stage.q.bound.trace)
+            if self._settings.late() or (enough and (same or gain < worth)):
                 break
         return best
 
+    def _placed(self, best: Stage) -> Stage:
+        """Return the best stage with periods a step longer or shorter along one axis at a time."""
+        while not self._settings.late():
+            expected = []
+            for components in self._layout.beside(best.components):
+                with suppress(UnresolvedError):
+                    trial = self._searched(best, best.num_features, components, 1)
+                    expected.append((trial.value + trial.promised, trial))
+            value, trial = max(expected, key=lambda own: own[0], default=(-np.inf, best))
+            if value > best.value:
+                trial = self._searched(trial, best.num_features, trial.components, _BRIEF)
+            if trial.value <= best.value:
+                break
+            best = trial
+        return best
+
+    def _wanted(self, stage: Stage, most: int) -> tuple[Components, int]:
+        """Return the lattice, and the number of features up to `most`, to go on with."""
+        components = self._layout.thinned(stage.kernel, HEADROOM_LAST)
+        if self._scarce(stage):
+            # Longer lengthscales are not worth a longer period, on which features reach less far.
+            components = self._layout.no_longer(components, stage.components)
+        size = self._final_size(stage.kernel, components, stage)
+        if self._settings.num_features is None and size > stage.num_features + 1:
+            # A kernel learned with more features asks for some more.
+            size = min(int(_SPARE * size), self._settings.max_features)
+        return components, min(size, most)
+
+    def _scarce(self, stage: Stage) -> bool:
+        """Return whether its lattice takes more features than there may be."""
+        wanted = self._sufficient(stage.kernel, stage.components, stage)
+        return wanted > self._settings.most_features
+
     # ------------------------------------------------------------------ stages
 
-    def _held(
-        self, kernel: Kernel, likelihood: Separable, size: Any, headroom: float, brief: bool = False
-    ) -> Stage:
+    def _held(self, kernel: Kernel, size: Any, headroom: float, *, brief: bool = False) -> Stage:
         """Return the stage that leaves the hyperparameters as they are."""
-        number = size if isinstance(size, int) else size(kernel)
-        bound = self._bound(kernel, likelihood, number, headroom)
+        components = self._layout.thinned(kernel, headroom)
+        number = size if isinstance(size, int) else size(kernel, components)
+        bound = self._bound(kernel, self._likelihood, number, components)
         limit = {"max_steps": _FIRST_STEPS, "tolerance": SETTLED} if brief else {}
-        q = bound.ascend(kernel, likelihood, **limit)
+        q = bound.ascend(kernel, self._likelihood, **limit)
         self._num_steps += bound.num_steps
         if not bound.resolved:
             raise UnresolvedError()
-        return Stage(kernel, likelihood, bound, q)
+        return Stage(kernel, self._likelihood, bound, q, components)
 
     def _searched(
-        self, start: Stage, size: int, max_evaluations: int, *, headroom: float = HEADROOM_FIRST
+        self, start: Stage, size: int, components: Components, max_evaluations: int
     ) -> Stage:
         """Return the stage that learns the hyperparameters, from where another ended."""
         kernel, likelihood = start.kernel, start.likelihood
-        bound = self._bound(kernel, likelihood, size, headroom, start)
+        bound = self._bound(kernel, likelihood, size, components, start)
         lower, upper = self._limits(bound)
         vector = pack(kernel, bound.slots)
         if bound.dispersed:
             vector = np.append(vector, np.log(likelihood.dispersion))
-        if len(vector) == 0:
-            return self._held(kernel, likelihood, size, headroom)
-        fenced, values = False, []
+        share = _CLOSE_SHARE if max_evaluations > 1 else _ROUGH_SHARE
+        fenced, close = False, max(_CLOSE, -share * start.q.bound.trace)
+        ends: list[tuple[float, Approximation]] = []
 
         def evaluate(vector: NDArray[np.float64]) -> Evaluation | None:
             nonlocal fenced
             found = None
             with suppress(PrecisionError):
-                found = bound.evaluation(vector, _CLOSE)
-            if found is None or not bound.resolved:
+                found = bound.evaluation(vector, close)
+            if found is None or not bound.resolved or bound.q is None:
                 fenced = True
                 return None
-            values.append(found.value)
+            ends.append((found.value, bound.q))
             # The last entry is that of a noise variance, which there is none of.
             prior = self._beliefs.log_prior(bound.slots, np.append(vector, 0.0)[:size_of_prior])
             own = slice(len(vector))
@@ -283,31 +349,40 @@ class SeparableFitter:
         if first is None:
             self._num_steps += bound.num_steps
             raise UnresolvedError()
-        if values[0] < start.value + min(2 * start.q.bound.trace, -SETTLED):
+        lost = start.value - ends[0][0]
+        if max_evaluations > 1 and lost > max(-2 * start.q.bound.trace, SETTLED):
             # As many features on a longer period leave out more than they can gain.
             self._num_steps += bound.num_steps
-            return start
-        budget = Budget(max_evaluations, self._settings.late, _SETTLED)
-        found = ascend(evaluate, vector, (lower, upper), budget, first=first)
-        assert found is not None
-        kernel, likelihood = bound.split(found.x)
-        components = self._layout.thinned(kernel, 1.0)
-        names = self._layout.names_at_limit(bound.kernel, components, found.x, (lower, upper))
-        q = bound.ascend(kernel, likelihood)
+            more = size > start.num_features + 1 or not start.converged
+            if not more or _alike(components, start.components):
+                return start
+            return self._searched(start, size, start.components, max_evaluations)
+        found = None
+        if len(vector):
+            little = max(_SETTLED, -_LITTLE * start.q.bound.trace)
+            budget = Budget(max_evaluations, self._settings.late, little)
+            found = ascend(evaluate, vector, (lower, upper), budget, first=first)
+            assert found is not None
+            vector = found.x
+        kernel, likelihood = bound.split(vector)
+        names = self._layout.names_at_limit(bound.kernel, components, vector, (lower, upper))
         self._num_steps += bound.num_steps
+        q = max(ends, key=lambda end: end[0])[1]
+        if found is None:
+            return Stage(kernel, likelihood, bound, q, components)
         fenced = fenced and found.promised > SETTLED
-        return Stage(kernel, likelihood, bound, q, found.converged, names, fenced)
+        ended = found.converged, names, fenced, found.promised
+        return Stage(kernel, likelihood, bound, q, components, *ended)
 
     def _bound(
         self,
         kernel: Kernel,
         likelihood: Separable,
         size: int,
-        headroom: float,
+        components: Components,
         like: Stage | None = None,
     ) -> VariationalBound:
         """Return the bound for a number of features, close to where another stage ended."""
-        components = self._layout.thinned(kernel, headroom)
         features = self._layout.select(kernel, components, size, self._mean)
         assert isinstance(features, Lattice)
         data = self._data
@@ -373,25 +448,36 @@ class SeparableFitter:
         # The last are those of a noise variance, which there is none of.
         return np.append(lower[:-1], ends[0]), np.append(upper[:-1], ends[1])
 
-    def _final_size(self, kernel: Kernel, stage: Stage | None = None) -> int:
+    def _final_size(
+        self, kernel: Kernel, components: Components, stage: Stage | None = None
+    ) -> int:
         """Return the number of features to end with."""
         settings = self._settings
         if settings.num_features is not None:
             return settings.num_features
+        wanted = self._sufficient(kernel, components, stage)
+        return min(max(wanted, _FEWEST), settings.max_features)
+
+    def _sufficient(
+        self, kernel: Kernel, components: Components, stage: Stage | None = None
+    ) -> int:
+        """Return how many features keep what they leave out within what is allowed."""
         precision = self._data.statistics.count
         if stage is not None:
             precision = max(stage.q.precision_total, 1e-6)
-        components = self._layout.thinned(kernel, HEADROOM_LAST)
         allowed = 2 * ALLOWED_TRACE / precision
-        wanted, _ = self._layout.required_features(kernel, components, allowed)
-        return min(max(wanted, _FEWEST), settings.max_features)
+        return self._layout.required_features(kernel, components, allowed)[0]
 
     # ------------------------------------------------------------------ the end
 
     def finish(self, stage: Stage) -> Fit:
         """Return the fit of a stage."""
         bound, kernel, likelihood = stage.bound, stage.kernel, stage.likelihood
-        q = bound.ascend(kernel, likelihood, polish=True)
+        # What the features leave out moves means by far more than this.
+        left_out = -stage.q.bound.trace
+        polish = float(np.clip(_POLISH_SHARE * left_out, POLISHED, ALLOWED_CUT))
+        close = max(CONVERGED, _CLOSE_LAST * left_out)
+        q = bound.ascend(kernel, likelihood, tolerance=close, polish=polish)
         cut = bound.cut_errors(q, kernel, likelihood)
         features, model = bound.model.features, bound.model
         solution = Solution(q.mean[:, None], q.chol)
@@ -469,6 +555,12 @@ def _halved(layout: Layout) -> Layout:
     lattice = FrequencyLattice(whole.spacing, np.maximum(whole.extent // 2, 1), whole.centre)
     halved = ComponentLattice(component.columns, lattice, lattice.half_indices())
     return replace(layout, components=(halved,))
+
+
+def _alike(components: Components, others: Components) -> bool:
+    """Return whether two lattices have the same periods."""
+    pairs = zip(components, others, strict=True)
+    return all(np.array_equal(own.lattice.spacing, other.lattice.spacing) for own, other in pairs)
 
 
 def replace_lattice(layout: Layout, features: Lattice) -> Sequence[Any]:

@@ -54,8 +54,8 @@ ALLOWED_CUT = 1e-3
 _MOST_STEPS = 100
 # The most steps that polish q(u) in the end,
 _POLISHING = 20
-# as long as they move the mean by more posterior standard deviations than this.
-_POLISHED = 1e-12
+#: as long as they move the mean by more posterior standard deviations than this.
+POLISHED = 1e-12
 # The number of times that a step is halved before it is given up.
 _HALVINGS = 12
 # The error of sums relative to Σ w, typically: their tolerance, a bound, is fifty times as much.
@@ -120,6 +120,30 @@ class CutErrors(NamedTuple):
     variance: float
 
 
+class Pace:
+    """The lengths of steps, shorter than one where steps of that length swing past the maximum.
+
+    Along a direction in which steps of size one leave a share μ of the distance, μ < 0 where they
+    pass the maximum, those of size ρ leave 1 − ρ(1 − μ). Two moves tell μ; ρ = 1/(1 − μ/2) leaves
+    as little there as in directions where μ is zero.
+    """
+
+    def __init__(self) -> None:
+        self._last: tuple[Floats, float] | None = None
+
+    def after(self, move: Floats, step: float) -> float:
+        """Return the step to take after one of a given length."""
+        longest = min(1.0, 2 * step)
+        if self._last is not None:
+            last, before = self._last
+            size = float(last @ last)
+            left = float(move @ last) / size * before / step if size > 0 else 0.0
+            share = max(1 - (1 - left) / before, -2.0)
+            longest = min(longest, 1 / (1 - share / 2)) if share < 0 else longest
+        self._last = move, step
+        return longest
+
+
 class Model(NamedTuple):
     """What a bound is of.
 
@@ -161,9 +185,12 @@ def too_fine(reach: NDArray[np.int64], rows: RowMeasure) -> bool:
 
 
 def _inverse(chol: Floats) -> Floats:
-    """Return the inverse of a matrix from its factor."""
-    lower = potri(chol, lower=1)[0]
-    return np.tril(lower) + np.tril(lower, -1).T
+    """Return the inverse of a matrix from its factor, whose upper half is zero."""
+    inverse = potri(chol, lower=1)[0]
+    diagonal = inverse.diagonal().copy()
+    inverse = inverse + inverse.T
+    np.einsum("ii->i", inverse)[:] = diagonal
+    return inverse
 
 
 def _parts(measure: Measure, likelihood: Separable, mean: Floats, variance: Floats) -> Parts:
@@ -184,6 +211,8 @@ class VariationalBound:
     ----------
     resolved : bool
         Whether the sums reached far enough in the last evaluation.
+    q : Approximation or None
+        Where the last evaluation ended.
     """
 
     def __init__(
@@ -198,6 +227,7 @@ class VariationalBound:
         self.slots = learned_slots(kernel)
         self.num_steps = 0
         self.resolved = True
+        self.q: Approximation | None = None
         self._late = late
         self._threads = BlasThreads(1) if threads is None else threads
         self._sites: Sites | None = None
@@ -287,9 +317,18 @@ class VariationalBound:
         *,
         tolerance: float = CONVERGED,
         max_steps: int = _MOST_STEPS,
-        polish: bool = False,
+        polish: float = 0.0,
     ) -> Approximation:
-        """Return the q that maximises L, if it is to be polished as closely as rounding allows."""
+        """Return the q that maximises L.
+
+        Parameters
+        ----------
+        tolerance : float
+            The gain in nats below which a step is the last.
+        polish : float
+            If not zero, steps go on until they move the mean by fewer posterior standard
+            deviations.
+        """
         features = self.model.features
         masses = features.masses(kernel)
         squared = features.squared_amplitudes(masses)
@@ -301,8 +340,8 @@ class VariationalBound:
             q = self._converged(likelihood, squared, left_out, *limits)
             self.resolved = q is not None and self._resolves(q, likelihood, left_out)
             if self.resolved and q is not None:
-                q = self._polished(q, likelihood, squared, left_out) if polish else q
-                self._sites = q.sites
+                q = self._polished(q, likelihood, squared, left_out, polish) if polish else q
+                self._sites, self.q = q.sites, q
                 return q
             if not self._reached_further():
                 break
@@ -311,17 +350,24 @@ class VariationalBound:
         return q
 
     def _polished(
-        self, q: Approximation, likelihood: Separable, squared: Floats, left_out: float
+        self,
+        q: Approximation,
+        likelihood: Separable,
+        squared: Floats,
+        left_out: float,
+        enough: float,
     ) -> Approximation:
-        """Return q after further steps of size one: rounding hides what the bound gains by them."""
-        before = np.inf
+        """Return q after further steps, whose gain rounding hides in the bound."""
+        before, step, pace = np.inf, 1.0, Pace()
         for _ in range(_POLISHING):
             with suppress(PrecisionError):
-                found = self._approximation(q.better, likelihood, squared, left_out)
-                moved = float(np.linalg.norm(found.chol.T @ (found.mean - q.mean)))
+                sites = q.sites.toward(q.better, step)
+                found = self._approximation(sites, likelihood, squared, left_out)
+                move = found.mean - q.mean
+                moved = float(np.linalg.norm(found.chol.T @ move)) / step
                 if moved < before:
-                    q, before = found, moved
-                    if moved > _POLISHED:
+                    q, before, step = found, moved, pace.after(move, step)
+                    if moved > enough:
                         continue
             break
         return q
@@ -365,16 +411,16 @@ class VariationalBound:
                 continue
         if q is None:
             return None
-        step = 1.0
+        step, pace = 1.0, Pace()
         for _ in range(max_steps):
             following = self._improved(q, likelihood, squared, left_out, step)
             if following is None:
                 break
-            (moved, step), before = following, q.bound.total
+            (moved, step), before = following, q
             q = moved
-            if q.bound.total - before < tolerance * step or self._late():
+            if q.bound.total - before.bound.total < tolerance * step or self._late():
                 break
-            step = min(1.0, 2 * step)
+            step = pace.after(q.mean - before.mean, step)
         return q
 
     def _improved(
