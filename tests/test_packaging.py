@@ -90,7 +90,7 @@ def test_installs_into_empty_environment(wheel: Path, tmp_path: Path) -> None:
     report = [command, "report", "m.orthogp", "--out", "r.html"]
     refused = subprocess.run(report, cwd=tmp_path, capture_output=True, text=True)
     assert refused.returncode == 1
-    assert "pip install 'orthogp[plots]'" in refused.stderr
+    assert 'pip install "orthogp[plots]"' in refused.stderr
     assert len(refused.stderr.splitlines()) == 1
 
 
