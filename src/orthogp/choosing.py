@@ -125,6 +125,8 @@ def _choose_counts(task: Task) -> Outcome:
     plain = estimator.features in ("auto", "lattice") and estimator.num_features == "auto"
     if estimator.features == "exact" or (plain and estimator.solver == "exact"):
         return fit_counts(task, joint)
+    if plain and estimator.solver == "neighbours":
+        return fit_counts(task, joint, nearest=True)
     if estimator.solver != "auto" or estimator.features == "lattice" or not plain:
         return fit_separable(task, task.model())
     why = _beyond_sums(task, joint)

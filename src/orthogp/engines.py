@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from orthogp.errors import InputError, PrecisionError
 from orthogp.exact.few_rows import MANY, weak_beliefs, widening
 from orthogp.exact.fitting import ExactFitter, RowFamilyFitter
+from orthogp.exact.nongaussian import SiteRows
 from orthogp.exact.pairs import merge_rows
 from orthogp.features import Features, InducingPoints, resolve_features, takes_any_columns
 from orthogp.fields.lattice_learning import LatticeLearner, RowSums
@@ -30,7 +31,7 @@ from orthogp.inference.likelihoods import resolve_likelihood
 from orthogp.inference.parameters import NO_BELIEFS
 from orthogp.inference.predictive import PredictivePosterior
 from orthogp.inference.separable import GAUSSIAN, Separable, VaryingNoise
-from orthogp.kernels import Kernel
+from orthogp.kernels import Kernel, Noise
 from orthogp.kernels.terms import resolve_kernel, split_terms
 from orthogp.kernels.transformed import is_on_sphere
 from orthogp.learning.dense import Fitter
@@ -50,6 +51,7 @@ from orthogp.likelihoods.row_fitting import Counts, SiteFitter
 from orthogp.likelihoods.varying_noise import NOISE_KERNEL, VaryingNoiseFitter
 from orthogp.neighbours.fitting import NeighbourFitter
 from orthogp.neighbours.posterior import NeighbourPosterior
+from orthogp.neighbours.site_fitting import NearestSites, unfitted
 from orthogp.precision import BlasThreads, one_thread, within_precision
 from orthogp.rows import Domain, Rows, Units
 from orthogp.statistics.lattice import MAX_DIMS
@@ -293,8 +295,13 @@ def fit_counts(
     model: Model,
     previous: Start | None = None,
     kept: KeptRows | None = None,
+    *,
+    nearest: bool = False,
 ) -> Outcome:
-    """Return the model of all rows under a likelihood, without features."""
+    """Return the model of all rows under a likelihood, without features.
+
+    Exact, or by conditionals on the nearest rows.
+    """
     began = time.monotonic()
     kept = _keep(task, model) if kept is None else kept
     attempt = Attempt(task, model, kept, began)
@@ -315,17 +322,38 @@ def fit_counts(
     choice, learn = model.inner, attempt.settings.learn
     if not choice.from_name:
         choice = choice._replace(kernel=choice.kernel.scaled(1 / attempt.unit))
-    if choice.from_name or learn:
+    fitter = _nearest_fitter(attempt, data) if nearest else None
+    if not (choice.from_name or learn):
+        starts = [Start(choice.kernel, 1.0, likelihood=family)]
+    elif fitter is not None:
+        starts = fitter.starts(choice)
+    else:
         # Of kilometres a user has no reliable guess.
         starts = data.starts(choice, guessed=is_on_sphere(choice.kernel))
-    else:
-        starts = [Start(choice.kernel, 1.0, likelihood=family)]
     if previous is not None and learn:
         starts = [replace(previous, shape=-1), *starts]
+    if fitter is None:
+        fitter = SiteFitter(data, attempt.settings, attempt.threads)
     with within_precision():
-        fit = SiteFitter(data, attempt.settings, attempt.threads).fit(starts)
+        fit = fitter.fit(starts)
     assert fit.likelihood is not None
-    return attempt.outcome(replace(fit, likelihood=fit.likelihood.scaled(scale)), "exact")
+    fit = replace(fit, likelihood=fit.likelihood.scaled(scale))
+    return attempt.outcome(fit, "neighbours" if nearest else "exact")
+
+
+def _nearest_fitter(attempt: Attempt, data: Counts) -> NearestSites:
+    settings, threads = attempt.settings, attempt.task.threads
+    settings = replace(
+        settings, beliefs=replace(settings.beliefs, noise=Noise(1.0).fix()), noise_unit=1.0
+    )
+    rows, seed = SiteRows(data.rows, data.likelihood, data.offset), _seed(attempt.task)
+    fitter = NeighbourFitter(unfitted(rows), data.mean, settings, threads, seed)
+    return NearestSites(rows, data.likelihood, fitter)
+
+
+def _seed(task: Task) -> int:
+    seed = task.estimator.random_state
+    return 0 if seed is None else int(seed)
 
 
 def fit_points(
@@ -387,10 +415,7 @@ def fit_neighbours(
     attempt = Attempt(task, model, kept, began, known)
     rows, settings = kept.standardised_rows(attempt.units), attempt.settings
     merged = merge_rows(rows.X, rows.y, rows.weights, repeats=settings.repeats)
-    seed = task.estimator.random_state
-    fitter = NeighbourFitter(
-        merged, kept.mean, settings, task.threads, 0 if seed is None else int(seed)
-    )
+    fitter = NeighbourFitter(merged, kept.mean, settings, task.threads, _seed(task))
     starts = attempt.starts(
         lambda kernel, noise: _with_noise(fitter.starts(kernel), noise), previous
     )
@@ -591,7 +616,9 @@ def fit_sketch(
     if sketch.family is not None:
         if not isinstance(sketch, KeptRows):
             return fit_separable(task, model, previous, sketch)
-        return fit_counts(task._replace(rows=sketch.rows), model, previous, sketch)
+        nearest = estimator.engine_ == "neighbours"
+        task = task._replace(rows=sketch.rows)
+        return fit_counts(task, model, previous, sketch, nearest=nearest)
     exact = estimator.features == "exact" or estimator.solver == "exact"
     if isinstance(sketch, KeptRows):
         task = task._replace(rows=sketch.rows)

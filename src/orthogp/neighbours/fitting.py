@@ -13,6 +13,7 @@ is what a sample loses compared with all terms; B grows until the loss is small.
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -206,9 +207,13 @@ class NeighbourFitter:
             return self._fit(starts)
 
     def _fit(self, starts: list[Start]) -> Fit:
-        learned = _Learned(starts[0], np.empty(0), converged=True, num_evaluations=0)
+        learned = Learned(starts[0], np.empty(0), converged=True, num_evaluations=0)
         if self._settings.learn:
             learned = self.learn(starts)
+        return self.finished(learned)
+
+    def finished(self, learned: Learned) -> Fit:
+        """Return the fit of some hyperparameters."""
         self._progress.say("predicting rows that are left out")
         best = learned.start
         value = self._log_likelihood(best)
@@ -237,7 +242,7 @@ class NeighbourFitter:
             standard_errors=learned.standard_errors,
         )
 
-    def learn(self, starts: list[Start]) -> _Learned:
+    def learn(self, starts: list[Start]) -> Learned:
         """Return the hyperparameters with the largest sum of sampled conditionals."""
         kernel = starts[0].kernel
         slots = learned_slots(kernel)
@@ -290,11 +295,48 @@ class NeighbourFitter:
                 break
             count = min(int(1.3 * count * loss / _LOSS) + 1, _MOST_TERMS, 4 * count)
         best = Start(unpack(kernel, slots, x[:-1]), float(np.exp(x[-1])))
-        return _Learned(best, errors, found.converged, evaluations)
+        return Learned(best, errors, found.converged, evaluations)
 
-    def _stage(self, kernel: Kernel, count: int, m: int) -> _Stage:
+    # ------------------------------------------------------------------ other targets
+
+    @property
+    def settings(self) -> FitSettings:
+        """How to fit."""
+        return self._settings
+
+    def with_targets(self, y: Array, weights: Array) -> NeighbourFitter:
+        """Return the fitter of the same inputs with other targets and weights."""
+        other = copy(self)
+        other._rows = self._rows._replace(y=y, weights=weights)
+        other._seen = self._seen._replace(y=y, weights=weights)
+        return other
+
+    def last_stage(self, kernel: Kernel) -> Stage:
+        """Return the objective that learning ends with, of as many terms as usual."""
+        slots = learned_slots(kernel)
+        count = max(self._last_terms, _TERMS_PER_PARAMETER * len(slots))
+        whole = len(self._X) <= max(count / 0.4, _ALL_TERMS)
+        return self._stage(kernel, len(self._X) if whole else count, self._counts[2])
+
+    def climbed(self, stage: Stage, start: Start) -> tuple[Start, float]:
+        """Return where an ascent ends on a stage's terms, with the present targets.
+
+        And the largest change of the hyperparameters' logarithms on the way.
+        """
+        slots = stage.slots
+        x = np.append(pack(start.kernel, slots), np.log(start.noise_variance))
+        own = replace(stage, fitter=self).at(x)
+        limits = self._limits(stage.kernel, slots)
+        found = self._search(own, x, limits, tolerance=1e-3, most=10)
+        kernel = unpack(stage.kernel, slots, found.x[:-1])
+        change = float(np.max(np.abs(found.x - x), initial=0.0))
+        return replace(start, kernel=kernel), change
+
+    # ------------------------------------------------------------------ terms
+
+    def _stage(self, kernel: Kernel, count: int, m: int) -> Stage:
         """Return the objective of `count` terms, without neighbours as yet."""
-        return _Stage(self, kernel, learned_slots(kernel), self._positions(count), m)
+        return Stage(self, kernel, learned_slots(kernel), self._positions(count), m)
 
     def _positions(self, count: int) -> Indices:
         """Return positions drawn evenly over the order, all of them if there are no more."""
@@ -307,7 +349,7 @@ class NeighbourFitter:
         ).astype(np.int64)
 
     def _search(
-        self, stage: _Stage, x: Array, limits: tuple[Array, Array], *, tolerance: float, most: int
+        self, stage: Stage, x: Array, limits: tuple[Array, Array], *, tolerance: float, most: int
     ) -> Ascent:
         """Return the maximum near x, by steps with the expected information."""
         budget = Budget(most, self._settings.late, tolerance)
@@ -315,7 +357,7 @@ class NeighbourFitter:
         assert found is not None
         return found
 
-    def _errors(self, stage: _Stage, x: Array, limits: tuple[Array, Array]) -> tuple[Array, float]:
+    def _errors(self, stage: Stage, x: Array, limits: tuple[Array, Array]) -> tuple[Array, float]:
         """Return standard errors of the parameters, and what the sample loses per row."""
         (lower, upper), gradients = limits, stage.terms(x).gradients
         free = (x > lower + 1e-3) & (x < upper - 1e-3)
@@ -509,7 +551,7 @@ def _moved(known: Array, lengths: Array) -> bool:
     return bool(ratios.max() > _MOVED * ratios.min())
 
 
-class _Learned(NamedTuple):
+class Learned(NamedTuple):
     """Hyperparameters, their standard errors, and how they were found."""
 
     start: Start
@@ -528,7 +570,7 @@ def _distinct(vectors: list[Array], most: int = 4) -> list[Array]:
 
 
 @dataclass(frozen=True)
-class _Stage:
+class Stage:
     """The sum of some conditionals as a function of log hyperparameters."""
 
     fitter: NeighbourFitter
@@ -543,7 +585,7 @@ class _Stage:
         """The number of terms."""
         return len(self.positions)
 
-    def at(self, vector: Array) -> _Stage:
+    def at(self, vector: Array) -> Stage:
         """Return the stage with neighbours and mean function for some hyperparameters."""
         kernel, noise_variance = self._model(vector)
         trend = self.fitter.trend(kernel, noise_variance, m=self.num_neighbours)
@@ -568,7 +610,7 @@ class _Stage:
         prior = self.fitter._settings.beliefs.log_prior(self.slots, vector)
         return found.with_prior(prior, share)
 
-    def thinned(self, count: int) -> _Stage:
+    def thinned(self, count: int) -> Stage:
         """Return the stage of so many of its terms, evenly chosen."""
         assert self.sets is not None
         size = min(count, self.num_terms)

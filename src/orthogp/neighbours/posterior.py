@@ -156,6 +156,10 @@ class NeighbourPosterior(PredictivePosterior):
         """Return mean and variance of f at the rows of X."""
         return self._predict_in_blocks(as_rows(X), self._prior_part)
 
+    def predict_rows(self) -> Gaussian:
+        """Return mean and variance of f at all rows."""
+        return self.predict(self.rows.X)
+
     def predict_left_out(self, chosen: Indices) -> Gaussian:
         """Return mean and variance of f at some of the rows, each given the others."""
         return self.predict_without(self.rows.X[chosen])
