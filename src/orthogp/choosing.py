@@ -34,7 +34,7 @@ from orthogp.inference.likelihoods import resolve_likelihood
 from orthogp.inference.separable import GAUSSIAN, VaryingNoise
 from orthogp.kernels.terms import ADDITIVE_PREFIX, is_additive, split_terms
 from orthogp.learning.problem import Start
-from orthogp.likelihoods.fitting import ALLOWED_TRACE
+from orthogp.likelihoods.fitting import ALLOWED_TRACE, UnresolvedError
 from orthogp.neighbours.posterior import NeighbourPosterior
 from orthogp.statistics.lattice import MAX_DIMS
 from orthogp.validation import Model
@@ -129,14 +129,49 @@ def _choose_counts(task: Task) -> Outcome:
         return fit_counts(task, joint, nearest=True)
     if estimator.solver != "auto" or estimator.features == "lattice" or not plain:
         return fit_separable(task, task.model())
-    why = _beyond_sums(task, joint)
-    if why:
-        return fit_counts(task, joint).beside(Trial("dense", np.nan, 0.0, why))
-    lattice = fit_separable(task, task.model())
-    if task.num_rows > EXACT_ROWS or -lattice.fit.elbo.trace <= _ALLOWED_LOSS:
+    many, why = task.num_rows > EXACT_ROWS, _beyond_sums(task, joint)
+    lattice = why or _lattice_of_counts(task)
+    if isinstance(lattice, str):
+        kept = fit_counts(task, joint, nearest=many)
+        return kept.beside(Trial("dense", np.nan, 0.0, lattice))
+    loss = -lattice.fit.elbo.trace
+    if loss <= _ALLOWED_LOSS or (many and loss <= _SAME * task.num_rows):
         return lattice
-    why = f"its features would cost {-lattice.fit.elbo.trace:.2g} nats"
-    return fit_counts(task, joint).beside(Trial("dense", np.nan, 0.0, why))
+    if not many:
+        cost = f"its features would cost {loss:.2g} nats"
+        return fit_counts(task, joint).beside(Trial("dense", np.nan, 0.0, cost))
+    if task.late:
+        return lattice.beside(_no_time("neighbours"))
+    outcomes = [lattice, fit_counts(task, joint, nearest=True)]
+    return _highest(outcomes, [_left_out_counts(task, own) for own in outcomes])
+
+
+def _lattice_of_counts(task: Task) -> Outcome | str:
+    """Return the lattice's model under a likelihood, or why there is none."""
+    try:
+        return fit_separable(task, task.model())
+    except UnresolvedError:
+        return "sums do not reach far enough for functions as rough"
+
+
+def _left_out_counts(task: Task, outcome: Outcome) -> float:
+    """Return the mean log predictive density of some rows, each without what it adds itself.
+
+    What a row adds to the Gaussian at its inputs is its site, which is divided out.
+    """
+    family = outcome.fit.likelihood
+    assert family is not None
+    chosen = held_out_rows(task, None).rows
+    rows = task.rows.part(chosen).on(outcome.model.columns)
+    found = outcome.posterior.predict(np.asarray(rows.X, dtype=np.float64))
+    mean, variance = found.mean[:, 0], found.variance
+    offset = outcome.units.offset[0]
+    summed, _ = family.summands(rows)
+    assert summed.weights is not None
+    local = family.local(summed.y[:, 0], summed.weights, mean + offset, variance)
+    # Rows of equal inputs have one site: what is left is positive in any case.
+    left = 1 / np.maximum(1 / variance + local.curvature, 1e-3 / variance)
+    return family.log_predictive(rows, mean + offset - left * local.slope, left) / len(chosen)
 
 
 def _beyond_sums(task: Task, joint: Model) -> str:
@@ -211,6 +246,11 @@ def _best(task: Task, outcomes: list[Outcome]) -> Outcome:
             scores.append(score(task, outcome, held_out))
         except PrecisionError:
             scores.append(-np.inf)
+    return _highest(outcomes, scores)
+
+
+def _highest(outcomes: list[Outcome], scores: list[float]) -> Outcome:
+    """Return the model of the highest score, and of equal ones that which tells its error."""
     trials = tuple(map(Outcome.scored, outcomes, scores))
     pairs = zip(outcomes, scores, strict=True)
     same = [outcome for outcome, value in pairs if value >= max(scores) - _SAME]

@@ -322,26 +322,29 @@ def fit_counts(
     choice, learn = model.inner, attempt.settings.learn
     if not choice.from_name:
         choice = choice._replace(kernel=choice.kernel.scaled(1 / attempt.unit))
-    fitter = _nearest_fitter(attempt, data) if nearest else None
-    if not (choice.from_name or learn):
-        starts = [Start(choice.kernel, 1.0, likelihood=family)]
-    elif fitter is not None:
-        starts = fitter.starts(choice)
-    else:
+    # Few rows teach where to start from, if the nearest rows serve.
+    sampled = data.sampled(_seed(task)) if nearest and learn else data
+    if choice.from_name or learn:
         # Of kilometres a user has no reliable guess.
-        starts = data.starts(choice, guessed=is_on_sphere(choice.kernel))
+        starts = sampled.starts(choice, guessed=is_on_sphere(choice.kernel))
+    else:
+        starts = [Start(choice.kernel, 1.0, likelihood=family)]
     if previous is not None and learn:
         starts = [replace(previous, shape=-1), *starts]
-    if fitter is None:
-        fitter = SiteFitter(data, attempt.settings, attempt.threads)
     with within_precision():
-        fit = fitter.fit(starts)
+        if not nearest:
+            fit = SiteFitter(data, attempt.settings, attempt.threads).fit(starts)
+        else:
+            start = starts[0]
+            if learn:
+                start = SiteFitter(sampled, attempt.settings, attempt.threads).search(starts)[0]
+            fit = _nearest_sites(attempt, data).fit(start)
     assert fit.likelihood is not None
     fit = replace(fit, likelihood=fit.likelihood.scaled(scale))
     return attempt.outcome(fit, "neighbours" if nearest else "exact")
 
 
-def _nearest_fitter(attempt: Attempt, data: Counts) -> NearestSites:
+def _nearest_sites(attempt: Attempt, data: Counts) -> NearestSites:
     settings, threads = attempt.settings, attempt.task.threads
     settings = replace(
         settings, beliefs=replace(settings.beliefs, noise=Noise(1.0).fix()), noise_unit=1.0

@@ -26,7 +26,7 @@ from typing import ClassVar, NamedTuple, Self
 import numpy as np
 from numpy.polynomial import chebyshev
 from numpy.typing import NDArray
-from scipy.special import bdtr, betainc, gammainc, gammaln, ndtr, ndtri, pdtr
+from scipy.special import bdtr, betainc, gammainc, gammaln, logsumexp, ndtr, ndtri, pdtr
 from scipy.special import expit as logistic
 
 from orthogp.errors import InputError
@@ -224,6 +224,20 @@ class Likelihood(ABC):
         targets, weights : (n,)
             As they are summed; see `summands`.
         """
+
+    def log_predictive(self, rows: Rows, mean: Floats, variance: Floats) -> float:
+        """Return Σ w log p(y) of rows, for f ~ N(mean, variance) at each."""
+        summed, constants = self.summands(rows)
+        assert summed.weights is not None
+        nodes, shares = np.polynomial.hermite_e.hermegauss(_HERMITE)
+        targets, weights = summed.y[:, 0], summed.weights
+        repeats = np.ones(len(targets)) if rows.weights is None else rows.weights
+        densities = [
+            self.local(targets, weights / repeats, mean + node * np.sqrt(variance), 0 * mean).value
+            for node in nodes
+        ]
+        values = logsumexp(np.stack(densities), axis=0, b=(shares / shares.sum())[:, None])
+        return float(repeats @ values) + self.normaliser(constants, float(weights.sum()))
 
     def started(self, average: float, square: float) -> Self:
         """Return the likelihood with a dispersion to start from, by moments of the targets."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.spatial import KDTree
 
 from orthogp.errors import PrecisionError
 from orthogp.exact.fitting import SETTLED_MANY, SETTLED_SAMPLE, ExactSearch, check_few
@@ -32,6 +33,8 @@ Array = NDArray[np.float64]
 
 # Prior variances of f to start from.
 _VARIANCES = (0.3, 1.5, 8.0)
+# The rows of a sample, and how many of them are near each other.
+_SAMPLED, _TOGETHER = 1200, 3
 # The number of rows from which several threads may be faster than one.
 _MANY_ROWS = 1024
 
@@ -62,6 +65,18 @@ class Counts:
         rows = self.rows if sample is None else self.rows.part(sample)
         own = SiteRows(rows, self.likelihood, self.offset)
         return SiteObjective(kernel, self.mean, own, self.likelihood, threads)
+
+    def sampled(self, seed: int) -> Counts:
+        """Return a sample of the rows: some at random, each with those nearest to it."""
+        if len(self.rows.X) <= _SAMPLED:
+            return self
+        X = self.rows.inputs
+        sd = X.std(axis=0)
+        scaled = X / np.where(sd > 0, sd, 1.0)
+        centres = np.random.default_rng(seed).choice(len(X), _SAMPLED // _TOGETHER, replace=False)
+        near = np.asarray(KDTree(scaled).query(scaled[centres], _TOGETHER)[1])
+        chosen = np.unique(np.append(centres, near))
+        return replace(self, rows=self.rows.part(chosen))
 
     def starts(self, choice: KernelChoice, *, guessed: bool) -> list[Start]:
         """Return kernels to start from, guessed from the rows also where a user gave values."""

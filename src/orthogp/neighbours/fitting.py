@@ -21,7 +21,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from orthogp.errors import PrecisionError
 from orthogp.exact.pairs import MergedRows
+from orthogp.exact.process import ExactObjective
 from orthogp.features.series import MeanPrior
 from orthogp.inference.bounds import Bound, Certificate
 from orthogp.inference.parameters import (
@@ -41,6 +43,7 @@ from orthogp.learning.starts import fitted_lengths, with_variance
 from orthogp.neighbours.conditionals import Sets, Terms, innovations, terms
 from orthogp.neighbours.nearest import OrderedRows, metric_lengths, widths_of
 from orthogp.neighbours.posterior import NeighbourPosterior, Trend
+from orthogp.rows import Rows
 from orthogp.statistics.nufft import chunks
 
 Array = NDArray[np.float64]
@@ -65,6 +68,11 @@ _MOST_TERMS = 20_000
 _ALL_TERMS = 6000
 # The number of terms that give the curvature for standard errors.
 _CURVATURE_TERMS = 800
+# The number of rows at the head of the order whose likelihood counts as a whole, where others take
+# turns with their targets: nearest rows alone say little of long lengthscales under much noise.
+_HEAD = 1000
+# The gain in nats below which such a step is not taken.
+_GAIN = 0.05
 # The number of rows at the head of the order that the mean function is learned from.
 _TREND_ROWS = 4000
 # The same of the effects of covariates, once the hyperparameters are learned: neighbouring rows say
@@ -156,6 +164,7 @@ class NeighbourFitter:
         self._width = widths_of(self._X)
         self._lengths: Array | None = None
         self._found: OrderedRows | None = None
+        self._held = False
         self._head: tuple[Array, Indices] | None = None
         self._progress = Progress()
         few = self._X.shape[1] <= 3
@@ -304,9 +313,13 @@ class NeighbourFitter:
         """How to fit."""
         return self._settings
 
-    def with_targets(self, y: Array, weights: Array) -> NeighbourFitter:
-        """Return the fitter of the same inputs with other targets and weights."""
+    def with_targets(self, y: Array, weights: Array, *, held: bool = False) -> NeighbourFitter:
+        """Return the fitter of the same inputs with other targets and weights.
+
+        With the neighbours of terms held as they are, if that is asked for.
+        """
         other = copy(self)
+        other._held = held
         other._rows = self._rows._replace(y=y, weights=weights)
         other._seen = self._seen._replace(y=y, weights=weights)
         return other
@@ -319,15 +332,31 @@ class NeighbourFitter:
         return self._stage(kernel, len(self._X) if whole else count, self._counts[2])
 
     def climbed(self, stage: Stage, start: Start) -> tuple[Start, float]:
-        """Return where an ascent ends on a stage's terms, with the present targets.
+        """Return where an ascent ends on a stage's terms and the head's likelihood.
 
-        And the largest change of the hyperparameters' logarithms on the way.
+        With the present targets; and the largest change of the hyperparameters' logarithms.
         """
-        slots = stage.slots
+        slots, head = stage.slots, self._order[:_HEAD]
         x = np.append(pack(start.kernel, slots), np.log(start.noise_variance))
         own = replace(stage, fitter=self).at(x)
+        rows = Rows(self._rows.X[head], self._rows.y[head], self._rows.weights[head])
+        exact = ExactObjective(
+            stage.kernel, self._mean, rows, repeats=False, num_threads=self._threads
+        )
+
+        def evaluate(vector: Array) -> Evaluation | None:
+            try:
+                joint = exact.evaluate(vector)
+            except PrecisionError:
+                return None
+            few = own.evaluate(vector)
+            gradient, information = few.gradient + joint.gradient, few.information
+            return Evaluation(few.value + joint.value, gradient, information + joint.information)
+
         limits = self._limits(stage.kernel, slots)
-        found = self._search(own, x, limits, tolerance=1e-3, most=10)
+        found = ascend(evaluate, x, limits, Budget(10, self._settings.late, _GAIN))
+        if found is None:
+            return start, 0.0
         kernel = unpack(stage.kernel, slots, found.x[:-1])
         change = float(np.max(np.abs(found.x - x), initial=0.0))
         return replace(start, kernel=kernel), change
@@ -412,9 +441,11 @@ class NeighbourFitter:
 
     def _near(self, lengths: Array) -> OrderedRows:
         """Return what finds nearest rows, with distances in units of these lengths or similar."""
-        if self._lengths is None or self._found is None or _moved(self._lengths, lengths):
+        held = self._held and self._found is not None
+        if not held and (self._lengths is None or _moved(self._lengths, lengths)):
             self._lengths = lengths
             self._found = OrderedRows(self._centred / lengths, self._threads)
+        assert self._found is not None
         return self._found
 
     def _gather(self, positions: Indices, neighbours: Indices) -> tuple[Sets, Array]:

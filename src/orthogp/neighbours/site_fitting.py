@@ -4,10 +4,10 @@ The Gaussian q(f) closest to the posterior is that of a regression with pseudo-t
 of noise variances 1/κ (`exact/nongaussian.py`), and a regression has conditionals on the nearest
 rows. Two steps take turns:
 
-    sites            marginals N(m_i, s_i²) of f at all rows, from the nearest pseudo-targets; γ_i and
-                     κ_i are derivatives of the expected log density there
-    hyperparameters  the kernel's by the conditionals of z with the sites held, the likelihood's by the
-                     expected log density with q held
+    sites            marginals N(m_i, s_i²) of f at all rows, from the nearest pseudo-targets;
+                     γ_i and κ_i are derivatives of the expected log density there
+    hyperparameters  the kernel's by conditionals of z with the sites held, the likelihood's by
+                     the expected log density with q held
 
 Held sites leave the bound stationary in q, so that where neither step moves anything all of them
 maximise it. With all rows as neighbours that is the exact engine's answer.
@@ -28,9 +28,7 @@ from orthogp.features.base import prior_variance
 from orthogp.inference.bounds import Bound
 from orthogp.inference.separable import Likelihood
 from orthogp.kernels import Kernel
-from orthogp.kernels.terms import KernelChoice
 from orthogp.learning.problem import Fit, Progress, Start
-from orthogp.learning.starts import starts_for_kernel, with_variance
 from orthogp.neighbours.fitting import Learned, NeighbourFitter
 
 Array = NDArray[np.float64]
@@ -50,10 +48,10 @@ _CLOSE, _SETTLED = 0.02, 1e-4
 _SHORTEST = 0.05
 # The most rounds of learning.
 _ROUNDS = 20
+# The rounds that look for neighbours anew.
+_LOOKED = 2
 # The change of logarithms of hyperparameters below which learning has settled.
 _STILL = 3e-3
-# Variances of f to start from.
-_VARIANCES = (0.3, 1.5, 8.0)
 
 
 class State(NamedTuple):
@@ -81,30 +79,16 @@ class NearestSites:
         self._passes = 0
         self._progress = Progress()
 
-    def starts(self, choice: KernelChoice) -> list[Start]:
-        """Return kernels to start from, guessed unless a user gave values."""
-        if not choice.from_name:
-            starts = starts_for_kernel(choice.kernel, 1.0)[::2]
-            return [replace(start, likelihood=self._likelihood) for start in starts]
-        # Starts of one shape differ in their noise.
-        shapes = {start.shape: start.kernel for start in self._fitter.starts(choice.kernel)}
-        return [
-            Start(with_variance(kernel, variance), 1.0, shape, likelihood=self._likelihood)
-            for shape, kernel in shapes.items()
-            for variance in _VARIANCES
-        ]
-
-    def fit(self, starts: list[Start]) -> Fit:
-        """Return the fit from the best of some starting values."""
+    def fit(self, start: Start) -> Fit:
+        """Return the fit from what a sample of the rows has taught."""
         with self._progress:
-            return self._fit(starts)
+            return self._fit(start)
 
-    def _fit(self, starts: list[Start]) -> Fit:
-        start = replace(starts[0], noise_variance=1.0)
+    def _fit(self, start: Start) -> Fit:
         likelihood = start.likelihood or self._likelihood
         state, converged = self._alone(start.kernel, likelihood), True
         if self._fitter.settings.learn:
-            start, likelihood, state, converged = self._learned(starts, likelihood, state)
+            start, likelihood, state, converged = self._learned(start, likelihood, state)
         self._progress.say("settling the rows' sites")
         state, settled = self._settled(start, likelihood, state, _SETTLED, _LAST_SWEEPS)
         fitter = self._with(state.sites)
@@ -130,16 +114,15 @@ class NearestSites:
     # ------------------------------------------------------------------ hyperparameters
 
     def _learned(
-        self, starts: list[Start], likelihood: Likelihood, state: State
+        self, start: Start, likelihood: Likelihood, state: State
     ) -> tuple[Start, Likelihood, State, bool]:
         """Return the hyperparameters where both steps leave them, and the sites there."""
-        self._progress.say("learning from neighbours")
-        start = self._with(state.sites).learn(starts).start
         stage = None
         for number in range(_ROUNDS):
             state, _ = self._settled(start, likelihood, state, _CLOSE, _SWEEPS)
             shaped = self._shaped(likelihood, state)
-            fitter = self._with(state.sites)
+            # Other neighbours say something else: learning settles with the same.
+            fitter = self._with(state.sites, held=number >= _LOOKED)
             stage = fitter.last_stage(start.kernel) if stage is None else stage
             self._progress.say(f"learning under the {likelihood.known_as} likelihood: {number + 1}")
             moved, change = fitter.climbed(stage, start)
@@ -168,20 +151,25 @@ class NearestSites:
 
     # ------------------------------------------------------------------ sites
 
-    def _with(self, sites: Sites) -> NeighbourFitter:
-        """Return the fitter of the sites' pseudo-targets."""
-        self._fitter = self._fitter.with_targets(sites.targets, sites.precisions)
+    def _with(self, sites: Sites, *, held: bool = False) -> NeighbourFitter:
+        """Return the fitter of the sites' pseudo-targets, the neighbours of terms held if asked."""
+        self._fitter = self._fitter.with_targets(sites.targets, sites.precisions, held=held)
         return self._fitter
 
     def _alone(self, kernel: Kernel, likelihood: Likelihood) -> State:
         """Return the sites that rows ask for without their neighbours."""
         prior = prior_variance(kernel)
         mean, variance = np.zeros(len(self._rows.X)), np.full(len(self._rows.X), prior)
+
+        def asked() -> Sites:
+            return Sites.of(self._rows.local(likelihood, mean, variance), mean, _LEAST / prior)
+
+        sites = asked()
         for _ in range(_ALONE):
-            sites = Sites.of(self._rows.local(likelihood, mean, variance), mean, _LEAST / prior)
             variance = 1 / (1 / prior + sites.precisions)
             move = variance * sites.projections - mean
             mean = mean + np.clip(move, -_FURTHEST, _FURTHEST)
+            sites = asked()
             if np.max(np.abs(move)) < _CLOSE:
                 break
         return State(sites, mean, variance)
@@ -190,7 +178,7 @@ class NearestSites:
         self, start: Start, likelihood: Likelihood, state: State, tolerance: float, most: int
     ) -> tuple[State, bool]:
         """Return the sites that their own marginals ask for, and whether they were reached."""
-        kernel, step, last = start.kernel, likelihood.longest_step, np.inf
+        kernel, step, last = start.kernel, 1.0, np.inf
         least = _LEAST / prior_variance(kernel)
         for _ in range(most):
             posterior = self._with(state.sites).posterior(start)

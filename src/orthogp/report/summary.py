@@ -341,10 +341,11 @@ def _trials(model: GPRegressor) -> list[str]:
 
 def _evidence(model: GPRegressor) -> str:
     """Return what is known of log p(y), as a sentence."""
+    if isinstance(model.posterior_, NeighbourPosterior):
+        kind = "" if model.likelihood_ is None else " (elbo)"
+        return f"about {model.elbo_:,.0f}{kind}, from a sample of the rows' conditionals"
     if model.likelihood_ is not None:
         return f"at least {model.elbo_:,.3f} (elbo)"
-    if isinstance(model.posterior_, NeighbourPosterior):
-        return f"about {model.elbo_:,.0f}, from a sample of the rows' conditionals"
     if model.engine_ == "exact":
         return f"{model.elbo_:,.3f}"
     if not model.upper_bound_ - model.elbo_ < _WIDE * model.statistics_.rows:
