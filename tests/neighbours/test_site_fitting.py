@@ -61,7 +61,8 @@ def test_all_rows_as_neighbours_teach_what_the_exact_bound_teaches(name):
     assert nearest.elbo_ == pytest.approx(exact.elbo_, abs=2e-3)
     assert_same(exact, nearest, 0.01)
     if exact.dispersion_ is not None:
-        assert nearest.dispersion_ == pytest.approx(exact.dispersion_, rel=0.01)
+        # Beyond some hundreds a dispersion says nothing any more.
+        assert 1 / nearest.dispersion_ == pytest.approx(1 / exact.dispersion_, rel=0.01, abs=1e-3)
 
 
 @pytest.mark.parametrize("name", NAMES)
