@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -25,13 +25,16 @@ from sklearn.base import clone
 from orthogp.engines import begin_sketch
 from orthogp.errors import InputError
 from orthogp.hyperparameters import lattice_fitter
+from orthogp.inference.likelihoods import resolve_likelihood
 from orthogp.inference.parameters import pack
+from orthogp.inference.separable import GAUSSIAN, NOISE_NODES, NOISE_WEIGHTS
 from orthogp.learning.sketches import Sketch
 from orthogp.precision import one_thread, within_precision
+from orthogp.predicting import latent, log_noise
 from orthogp.regressor import GPRegressor
 from orthogp.rows import Rows, Units
 from orthogp.statistics.nufft import available_threads
-from orthogp.validation import check_rows, choose_model, kernel_of
+from orthogp.validation import Sizes, check_rows, choose_model, kernel_of, with_sizes
 
 Array = NDArray[np.float64]
 Labels = NDArray[np.int64]
@@ -118,12 +121,13 @@ def cross_validate(
     folds: int | ArrayLike = 10,
     blocks: bool = False,
     estimator: GPRegressor | None = None,
+    **amounts: Unpack[Sizes],
 ) -> CrossValidation:
     """Return held-out log scores of several kernels.
 
     Dense lattices and additive models take one pass over the rows for all joint kernels and one
     for each additive one; engines that keep the rows (`solver="exact"` or `"neighbours"` of the
-    estimator) fit the other rows anew for each fold.
+    estimator), and likelihoods that are not Gaussian, fit the other rows anew for each fold.
 
     Parameters
     ----------
@@ -138,6 +142,8 @@ def cross_validate(
         from all rows.
     estimator : GPRegressor, optional
         Its settings, but for the kernel.
+    exposure, offset, trials : (n,), optional
+        How much each row stands for, as in `GPRegressor.fit`.
     """
     template = GPRegressor() if estimator is None else estimator
     if not kernels:
@@ -146,18 +152,25 @@ def cross_validate(
     models = [clone(template).set_params(kernel=kernel) for kernel in kernels]  # type: ignore[union-attr]
     if isinstance(X, Sequence) and X and all(isinstance(own, Sketch) for own in X):
         sketches: list[Sketch] = list(X)  # type: ignore[arg-type]
+        if any(own.family is not None for own in sketches):
+            raise InputError(
+                "Sums are compared under Gaussian noise only: give the rows of counts, shares and "
+                "amounts themselves."
+            )
         sizes = np.array([own.statistics.rows for own in sketches])
         _check_folds(sizes)
         joint = np.array([[score for score, _ in _by_sums(own, sketches)] for own in models])
         return CrossValidation(names, sizes, joint, None)
     known = clone(template)
-    rows = check_rows(known, X, y, None, reset=True)
+    targets = with_sizes(template.likelihood, y, **amounts)
+    rows = check_rows(known, X, targets, None, reset=True)
     for own in models:
         own.set_params(kernel=kernel_of(known.set_params(kernel=own.kernel)))  # type: ignore[union-attr]
     labels = _labels(rows.X, folds, blocks=blocks)
     sizes = np.bincount(labels).astype(float)
     _check_folds(sizes)
-    if template.solver not in ("auto", "dense") or template.features not in ("auto", "lattice"):
+    by_fits = template.solver not in ("auto", "dense") or template.likelihood != GAUSSIAN
+    if by_fits or template.features not in ("auto", "lattice"):
         pointwise = np.array([_by_fits(own, rows, labels) for own in models])
         return CrossValidation(names, sizes, None, pointwise)
     shared: dict[bool, list[Sketch]] = {}
@@ -273,17 +286,29 @@ def _by_sums(template: GPRegressor, sketches: list[Sketch]) -> Iterator[tuple[fl
 
 def _by_fits(template: GPRegressor, rows: Rows, labels: Labels) -> list[float]:
     """Return the pointwise score of each fold, by models of the other rows."""
-    scores = []
+    family, scores = resolve_likelihood(template.likelihood), []
     for j in range(labels.max() + 1):
-        others = rows.part(labels != j)
-        y = others.y[:, 0] if rows.one_target else others.y
-        model = clone(template).fit(others.X, y)  # type: ignore[union-attr]
+        others, amounts = rows.part(labels != j), {}
+        y = others.y[:, 0] if rows.one_target or family is not None else others.y
+        if family is not None and family.size_is is not None and rows.y.shape[1] == 2:
+            amounts = {family.size_is: others.y[:, 1]}
+        model = clone(template).fit(others.X, y, **amounts)  # type: ignore[union-attr]
         scores.append(_pointwise(model, rows.part(labels == j)))
     return scores
 
 
 def _pointwise(model: GPRegressor, rows: Rows) -> float:
     """Return Σ_i log p(y_i) of rows under a model of others."""
+    if model.noise_posterior_ is not None:
+        mean, spread = latent(model, rows.X)
+        level, doubt = log_noise(model, rows.X)
+        # Averaged over the logarithm of the noise variance.
+        noise = np.exp(level[:, None] + np.sqrt(doubt)[:, None] * NOISE_NODES)
+        variance, square = spread[:, None] + noise, (rows.y[:, 0] - mean)[:, None] ** 2
+        density = -0.5 * (np.log(2 * np.pi * variance) + square / variance)
+        return float(np.logaddexp.reduce(density + np.log(NOISE_WEIGHTS), axis=1).sum())
+    if model.likelihood_ is not None:
+        return model.likelihood_.log_predictive(rows, *latent(model, rows.X))
     mean, std = model.predict(rows.X, return_std=True, include_noise=True)
     mean, std = (np.reshape(own, rows.y.shape) for own in (mean, std))
     density = -0.5 * (np.log(2 * np.pi * std**2) + ((rows.y - mean) / std) ** 2)

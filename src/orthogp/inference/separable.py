@@ -26,7 +26,7 @@ from typing import ClassVar, NamedTuple, Self
 import numpy as np
 from numpy.polynomial import chebyshev
 from numpy.typing import NDArray
-from scipy.special import bdtr, betainc, gammainc, gammaln, logsumexp, ndtr, ndtri, pdtr
+from scipy.special import bdtr, betainc, gammainc, gammaln, ndtr, ndtri, pdtr
 from scipy.special import expit as logistic
 
 from orthogp.errors import InputError
@@ -236,7 +236,7 @@ class Likelihood(ABC):
             self.local(targets, weights / repeats, mean + node * np.sqrt(variance), 0 * mean).value
             for node in nodes
         ]
-        values = logsumexp(np.stack(densities), axis=0, b=(shares / shares.sum())[:, None])
+        values = np.logaddexp.reduce(np.stack(densities) + np.log(shares / shares.sum())[:, None])
         return float(repeats @ values) + self.normaliser(constants, float(weights.sum()))
 
     def started(self, average: float, square: float) -> Self:
