@@ -5,7 +5,13 @@ import pytest
 
 from orthogp.features import Trig
 from orthogp.inference import Domain
-from orthogp.inference.bounds import factorise, sharp_series_bound, titsias_bound, upper_bound
+from orthogp.inference.bounds import factorise, projected_bound, titsias_bound, upper_bound
+from orthogp.inference.certificates import (
+    errors_of_features,
+    fine_points,
+    unexplained_by_rows,
+    unexplained_by_series,
+)
 from orthogp.inference.moments import SeriesSource
 from orthogp.inference.parameters import Start, learned_slots, pack
 from orthogp.inference.predictive import FamilyPosterior, JointDraws
@@ -123,15 +129,78 @@ def test_bounds_enclose_the_exact_log_marginal_likelihood(
     loose = upper_bound(moments, NOISE, None, chol).total
     assert exact <= loose + 1e-6
     if posterior.features.wrapped:
-        sharp = sharp_series_bound(
-            posterior.features,
-            Start(posterior.kernel, NOISE),
-            statistics,
-            posterior.mean_prior,
-            moments,
-            chol,
-        ).total
-        assert exact - 1e-6 <= sharp <= loose + 1e-9
+        sharp = sharp_bound(posterior, statistics, moments)
+        assert exact - 1e-6 <= sharp
+
+
+def unexplained(posterior: FamilyPosterior, statistics, moments, rows: Rows):
+    """What the features leave out, by the sums for those of the wrapped prior, else by the rows."""
+    features, prior, mean = posterior.features, posterior.mean_prior, posterior.mean
+    at = Start(posterior.kernel, NOISE)
+    if features.wrapped:
+        return unexplained_by_series(features, at, statistics, prior, moments, mean)
+    return unexplained_by_rows(features, at, rows, prior, moments, mean)
+
+
+def sharp_bound(posterior: FamilyPosterior, statistics, moments) -> float:
+    found = unexplained(posterior, statistics, moments, None)
+    return projected_bound(moments, NOISE).total + float(np.sum(found.size**2)) / 2
+
+
+@pytest.mark.parametrize(("num_dims", "family"), PROJECTING, ids=label)
+@pytest.mark.parametrize("count", [5, 9, None])
+@pytest.mark.parametrize("mean", [None, "linear"])
+def test_the_exact_process_lies_within_what_features_certify(
+    family: Family, num_dims: int, count: int | None, mean: str | None
+) -> None:
+    rows = make_rows(7, 60, num_dims, 2, "real")
+    posterior, statistics, moments = make_posterior(family, rows, mean, count)
+    features, kernel = posterior.features, posterior.kernel
+    K = prior_gram(posterior, rows.X, rows.X)
+    found = unexplained(posterior, statistics, moments, rows)
+    Phi = features.evaluate(kernel, rows.X)
+    both = np.concatenate([Phi, posterior.mean_prior.features(rows.X)], axis=1)
+    R = K - both @ both.T
+    root = np.sqrt(rows.precisions)
+    assert np.linalg.eigvalsh(root[:, None] * R * root)[-1] <= found.norm * (1 + 1e-9)
+    v = rows.precisions[:, None] * (rows.y - both @ posterior.mean) / NOISE
+    squares = np.sum(v * (R @ v), axis=0)
+    assert np.all(squares <= found.size**2 * (1 + 1e-6) + 1e-9)
+    # Nothing but rounding and what lies beyond the lattice is added.
+    assert np.all(found.size <= 1.1 * np.sqrt(squares) + 1e-3)
+
+    # At rows, between them, and where there are none.
+    box = Domain(CENTRE[:num_dims] - 1, CENTRE[:num_dims] + 1)
+    rng = np.random.default_rng(0)
+    points = np.concatenate([rows.X[:20], rng.uniform(*box, (200, num_dims)), [box.lower]])
+    mean_there, covariance = oracles.posterior(
+        K,
+        prior_gram(posterior, points, rows.X),
+        prior_gram(posterior, points, points),
+        rows.y,
+        NOISE / rows.precisions,
+    )
+    exact = np.diag(covariance)
+    predicted = posterior.predict(points)
+    off = np.abs(predicted.mean - mean_there).max(axis=1) / np.sqrt(exact)
+    change = np.abs(predicted.variance / exact - 1)
+    solution, at = (posterior.mean, posterior.chol), Start(kernel, NOISE)
+    means, variances, _ = errors_of_features(at, moments, found, solution)
+    assert off.max() <= means + 1e-6
+    assert change.max() <= variances + 1e-6
+    grid = fine_points(features, box)
+    if grid is None:
+        return
+    grid = posterior.mean_prior.with_average_covariates(grid)
+    columns = np.concatenate(
+        [features.evaluate(kernel, grid), posterior.mean_prior.features(grid)], axis=1
+    )
+    left = features.residual_variance(kernel, grid)
+    sharper, closer, _ = errors_of_features(at, moments, found, solution, (columns, left))
+    assert off.max() <= sharper + 1e-6
+    assert change.max() <= closer + 1e-6
+    assert sharper <= means
+    assert closer <= variances
 
 
 def test_sharp_upper_bound_is_within_a_nat_where_the_trace_bound_is_far() -> None:
@@ -140,14 +209,7 @@ def test_sharp_upper_bound_is_within_a_nat_where_the_trace_bound_is_far() -> Non
     chol = factorise(moments.gram, NOISE)
     K = prior_gram(posterior, rows.X, rows.X)
     exact = oracles.log_marginal_likelihood(K, rows.y, NOISE)
-    sharp = sharp_series_bound(
-        posterior.features,
-        Start(posterior.kernel, NOISE),
-        statistics,
-        posterior.mean_prior,
-        moments,
-        chol,
-    ).total
+    sharp = sharp_bound(posterior, statistics, moments)
     assert sharp - exact < 0.1 * (upper_bound(moments, NOISE, None, chol).total - exact)
 
 

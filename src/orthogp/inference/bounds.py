@@ -30,11 +30,10 @@ from numpy.typing import NDArray
 from scipy.linalg import get_lapack_funcs
 
 from orthogp.errors import PrecisionError
-from orthogp.features import Lattice, MeanPrior
-from orthogp.features.series import SeriesFeatures, lattice_masses, residual_mass
-from orthogp.inference.fourier_series import SeriesBox, as_complex
+from orthogp.features import Lattice
+from orthogp.features.series import lattice_masses, residual_mass
+from orthogp.inference.fourier_series import SeriesBox
 from orthogp.inference.moments import Moments
-from orthogp.inference.parameters import Start
 from orthogp.kernels import Kernel
 from orthogp.statistics import FourierStatistics
 
@@ -268,51 +267,6 @@ class PredictionBounds(NamedTuple):
 
 
 # ---------------------------------------------------------------------- what is left out
-
-
-def sharp_series_bound(
-    features: SeriesFeatures,
-    at: Start,
-    statistics: FourierStatistics,
-    mean: MeanPrior,
-    moments: Moments,
-    chol: NDArray[np.float64],
-) -> Bound:
-    r"""Return the upper bound for any features of the wrapped prior.
-
-    K − R' = Σ over all modes of the lattice, Q included, so that
-
-        vᵀRv = Σ_t mass_t |Σ_n v_n e^{iω_t·x_n}|² − Σ_m (Σ_n v_n φ_m(x_n))²
-    """
-    kernel, noise_variance = at.kernel, at.noise_variance
-    lattice = statistics.lattice
-    indices = lattice.half_indices()
-    masses = lattice_masses(kernel, lattice, indices)
-    beyond = residual_mass(kernel, masses)
-    by_trace = upper_bound(moments, noise_variance, None, chol)
-    alpha = noise_variance + statistics.count * beyond
-    factor = factorise(moments.gram, alpha)
-    whitened = whiten(factor, moments.projection)
-    explained = np.sum(whitened**2) / alpha
-    u = unwhiten(factor, whitened) / alpha
-    C, m = as_complex(features.coefficient_matrix(kernel), features.odd), features.num_features
-    waves = C.T @ u[:m]
-    has_offset = int(mean.offset_variance > 0)
-    if has_offset:
-        waves[0] += np.sqrt(mean.offset_variance) * u[m]
-    slopes = np.sqrt(mean.slope_variance) * u[m + has_offset :]
-    sums = residual_sums(features.indices, waves, slopes, statistics) / alpha
-    everywhere = sums[(slice(None), *(indices + lattice.extent).T)]
-    own = sums[(slice(None), *(features.indices + lattice.extent).T)]
-    double = np.where(np.any(indices != 0, axis=1), 2.0, 1.0)
-    total = float(np.sum(np.abs(everywhere) ** 2 @ (double * masses)))
-    # Σ_n v_n φ_m(x_n) = Re Σ_t z_mt Σ_n v_n e^{iω_t·x_n}
-    seen = float(np.sum((own @ C.T).real ** 2))
-    unseen = max(total - seen, 0.0)
-    by_residual = by_trace._replace(
-        data_fit=float(-((np.sum(moments.yy) - explained) / alpha - unseen) / 2)
-    )
-    return min(by_trace, by_residual, key=lambda bound: bound.total)
 
 
 def residual_sums(

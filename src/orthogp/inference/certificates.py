@@ -30,6 +30,12 @@ then differ by factors within 1 ± ε. With v₁ = (K₁ + σ²I)⁻¹y and h = 
 h(x) − k(x, X)(K + σ²I)⁻¹h(X), at most ‖h‖ sd(x) with ‖h‖ the norm in the space of k, which is at
 most ε√(v₁ᵀKv₁) ≤ ε‖z₁‖/√(1−ε). Twice the evidence differs by at most ε/(1−ε) (ν + ‖z₁‖²), with ν
 the trace of K₁(K₁ + σ²I)⁻¹. The number of rows does not enter.
+
+Any features. With K_uu = I the gram is all there is: r_H = 0 and ‖r_τ‖² = vᵀRv, which sums or rows
+tell, so that a mean is within sd ‖r_τ‖, and within (√d + sd √t/σ) ‖r_τ‖, d what is left out there.
+Where d is not known everywhere, a variance is within 1 ± (√ε + ε) of the exact one, ε = t/σ²: the
+precision of what features know and of what they leave out, and its diagonal blocks, differ by
+(√ε, ε) relative to the latter.
 """
 
 from __future__ import annotations
@@ -39,19 +45,25 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from orthogp.features import AdditiveLattice, Lattice
+from orthogp.features import AdditiveLattice, Features, Lattice, MeanPrior
 from orthogp.features.base import prior_variance
-from orthogp.inference.bounds import unwhiten, whiten
-from orthogp.inference.fourier_series import SeriesBox
+from orthogp.features.series import MassSeries, SeriesFeatures, lattice_masses, residual_mass
+from orthogp.inference.bounds import residual_sums, unwhiten, whiten
+from orthogp.inference.fourier_series import SeriesBox, as_complex
 from orthogp.inference.known_modes import KnownModes, Unseen, unseen, unseen_beyond
 from orthogp.inference.moments import Moments
 from orthogp.inference.parameters import Start
-from orthogp.rows import Domain
+from orthogp.inference.predictive import covariance_times
+from orthogp.rows import Domain, Rows
 from orthogp.statistics import AdditiveStatistics, FourierStatistics, Statistics
 from orthogp.statistics.nufft import TOLERANCE
 
 # The largest number of points along a column at which errors are looked at, by number of columns.
 _MOST_POINTS = {1: 2**15, 2: 192, 3: 32}
+# The largest number of points at which errors of other features are looked at, and what they may be
+# larger by in between: twice as fine a grid, 1/cos(π/16) for a wave.
+_MOST_FINE = 2**14
+_BETWEEN = 1.05
 # The number of finer points along a column around one of them.
 _FINER = {1: 65, 2: 17, 3: 9}
 #: The largest number of conjugate-gradient steps that polish a mean.
@@ -176,12 +188,21 @@ def points_over(features: Lattice, box: Domain) -> NDArray[np.float64]:
     Covariates are average, where variances are smallest, and errors largest relative to them.
     """
     numbers = _grid_sizes(features, box)
+    return features.mean.with_average_covariates(_grid(box, numbers))
+
+
+def fine_points(features: SeriesFeatures, box: Domain) -> NDArray[np.float64] | None:
+    """Return a grid between whose points errors change little, (n, d), if it is small enough."""
+    numbers = 2 * _grid_sizes(features, box, None)
+    return _grid(box, numbers) if np.prod(numbers) <= _MOST_FINE else None
+
+
+def _grid(box: Domain, numbers: NDArray[np.int64]) -> NDArray[np.float64]:
     axes = [
         np.linspace(lower, upper, n)
         for lower, upper, n in zip(box.lower, box.upper, numbers, strict=True)
     ]
-    places = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, len(axes))
-    return features.mean.with_average_covariates(places)
+    return np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, len(axes))
 
 
 def points_around(
@@ -196,11 +217,13 @@ def points_around(
     return features.mean.with_average_covariates(places)
 
 
-def _grid_sizes(features: Lattice, box: Domain) -> NDArray[np.int64]:
+def _grid_sizes(
+    features: Lattice | SeriesFeatures, box: Domain, most: dict[int, int] | None = _MOST_POINTS
+) -> NDArray[np.int64]:
     reach, period = np.abs(features.indices).max(axis=0), features.lattice.period
     # A variance has twice the frequencies of its features; four points for a half-wave of it.
     wanted = np.ceil(16 * (reach + 1) * box.width / period).astype(np.int64)
-    return np.clip(wanted, 9, _MOST_POINTS[len(period)])
+    return np.clip(wanted, 9, None if most is None else most[len(period)])
 
 
 class PolishedMean(NamedTuple):
@@ -460,6 +483,152 @@ def _verdict(
     degrees = min(degrees + kappa * np.sqrt(statistics.rows), statistics.rows)
     slack += ratio / (1 - ratio) * (degrees + size**2)
     return Verdict(None, guarantee, -float(quadratic.sum()) / 2, float(slack.sum()) / 2)
+
+
+class Unexplained(NamedTuple):
+    """What any features leave out at the rows.
+
+    Attributes
+    ----------
+    norm : float
+        t ≥ λ_max(R), R = K − Q.
+    size : (p,)
+        A bound on √(vᵀRv), v = (y − m̃)/σ², for each target.
+    """
+
+    norm: float
+    size: NDArray[np.float64]
+
+
+def unexplained_by_trace(at: Start, moments: Moments, mean: NDArray[np.float64]) -> Unexplained:
+    """Return bounds on what features leave out, from their moments alone."""
+    norm = moments.residual_trace + _ROUNDING * moments.rows * prior_variance(at.kernel)
+    return Unexplained(norm, np.sqrt(norm * _misfit(moments, mean)) / at.noise_variance)
+
+
+def unexplained_by_series(
+    features: SeriesFeatures,
+    at: Start,
+    statistics: FourierStatistics,
+    mean_prior: MeanPrior,
+    moments: Moments,
+    mean: NDArray[np.float64],
+) -> Unexplained:
+    """Return bounds on what features of the wrapped prior leave out, from the sums.
+
+    In whitened modes features are orthonormal vectors, and what is left out is orthogonal to them.
+    """
+    kernel, noise_variance, lattice = at.kernel, at.noise_variance, statistics.lattice
+    indices = lattice.half_indices()
+    masses = lattice_masses(kernel, lattice, indices)
+    C, m = as_complex(features.coefficient_matrix(kernel), features.odd), features.num_features
+    own = C.T @ mean[:m]
+    waves = own.copy()
+    has_offset = int(mean_prior.offset_variance > 0)
+    if has_offset:
+        waves[0] += np.sqrt(mean_prior.offset_variance) * mean[m]
+    slopes = np.sqrt(mean_prior.slope_variance) * mean[m + has_offset :]
+    sums = residual_sums(features.indices, waves, slopes, statistics) / noise_variance
+    everywhere = sums[(slice(None), *(indices + lattice.extent).T)]
+    double = np.where(np.any(indices != 0, axis=1), 2.0, 1.0)
+    rounding = _of_sums(at, moments, statistics.count)
+    if isinstance(features, MassSeries):
+        box = SeriesBox(lattice.extent)
+        at_indices = box.middle + box.linear(indices)
+        root = np.sqrt(masses)
+        inverse = np.divide(1.0, root, out=np.zeros_like(root), where=root > 0)
+        squares = np.empty(len(everywhere))
+        for j, found in enumerate(everywhere):
+            known = box.function(features.indices, own[:, j].real, -own[:, j].imag).ravel()
+            left = root * np.conj(found) - known[at_indices] * inverse
+            squares[j] = double @ np.abs(left) ** 2
+        squares = (np.sqrt(squares) + rounding) ** 2
+    else:
+        # Features of several processes: vᵀKv − vᵀQv.
+        total = np.abs(everywhere) ** 2 @ (double * masses)
+        features_own = sums[(slice(None), *(features.indices + lattice.extent).T)]
+        seen = np.sum((features_own @ C.T).real ** 2, axis=1)
+        squares = np.maximum(total - seen, 0.0) + 4 * rounding * np.sqrt(total) + rounding**2
+    beyond = statistics.count * residual_mass(kernel, masses)
+    squares += beyond * _misfit(moments, mean) / noise_variance**2
+    found = unexplained_by_trace(at, moments, mean)
+    return found._replace(size=np.minimum(found.size, np.sqrt(squares)))
+
+
+def unexplained_by_rows(
+    features: Features,
+    at: Start,
+    rows: Rows,
+    mean_prior: MeanPrior,
+    moments: Moments,
+    mean: NDArray[np.float64],
+) -> Unexplained:
+    """Return bounds on what features of the kernel leave out, from all pairs of rows."""
+    Phi = features.evaluate(at.kernel, rows.X)
+    fitted = np.concatenate([Phi, mean_prior.features(rows.X)], axis=1) @ mean
+    y = np.asarray(rows.y, dtype=np.float64).reshape(len(rows.X), -1)
+    v = (y - fitted) / at.noise_variance
+    if rows.weights is not None:
+        v = rows.weights[:, None] * v
+    total = np.sum(v * covariance_times(at.kernel, mean_prior.inputs(rows.X), v), axis=0)
+    squares = np.maximum(total - np.sum((Phi.T @ v) ** 2, axis=0), 0.0)
+    # What rounding may do to each of the covariances.
+    squares += 1e-14 * prior_variance(at.kernel) * np.sum(np.abs(v), axis=0) ** 2
+    found = unexplained_by_trace(at, moments, mean)
+    return found._replace(size=np.minimum(found.size, np.sqrt(squares)))
+
+
+def errors_of_features(
+    at: Start,
+    moments: Moments,
+    left_out: Unexplained,
+    posterior: tuple[NDArray[np.float64], NDArray[np.float64]],
+    points: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None,
+) -> tuple[float, float, float]:
+    """Return what bounds the errors of any features' means and variances, and the typical one.
+
+    Parameters
+    ----------
+    posterior : (m, p), (m, m)
+        The mean and the factor of B.
+    points : (n, m), (n,), optional
+        All columns, and the variance that is left out, at points that resolve both. Without them
+        errors are bounded wherever points may be.
+    """
+    (mean, chol), noise_variance, count = posterior, at.noise_variance, moments.rows
+    relative = (_ROUNDING + len(mean) * np.finfo(float).eps) * prior_variance(at.kernel)
+    relative *= count / noise_variance
+    r = (moments.projection - moments.gram @ mean) / noise_variance - mean
+    solving = np.linalg.norm(r, axis=0) + _of_sums(at, moments, count)
+    epsilon, size = left_out.norm / noise_variance, left_out.size
+    means = float(np.max(size + solving))
+    variances = epsilon + np.sqrt(epsilon) + 3 * relative
+    if points is None:
+        return means, float(variances), float(variances)
+    Phi, residual = points
+    variance = np.sum(whiten(chol, Phi.T) ** 2, axis=0) + residual
+    none = np.zeros_like(size)
+    guarantee = Guarantee(left_out.norm, 0.0, relative, count, none, none, none)
+    lower, _ = guarantee.variances(variance, residual, noise_variance)
+    _, errors = guarantee.relative_errors(variance, residual, noise_variance)
+    with np.errstate(divide="ignore"):
+        shares = np.minimum(np.sqrt(epsilon) + np.sqrt(residual / lower), 1.0)
+    errors = np.minimum(_BETWEEN * errors, variances)
+    share = min(_BETWEEN * float(shares.max()), 1.0)
+    return float(np.max(share * size + solving)), float(errors.max()), float(np.median(errors))
+
+
+def _misfit(moments: Moments, mean: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return a bound on ‖y − m̃‖²_W for each target."""
+    misfit = moments.yy - 2 * np.sum(moments.projection * mean, axis=0)
+    misfit = misfit + np.sum(mean * (moments.gram @ mean), axis=0)
+    return np.maximum(misfit, 0.0) + 4 * _ROUNDING * moments.yy
+
+
+def _of_sums(at: Start, moments: Moments, count: float) -> NDArray[np.float64]:
+    """Return what rounding in sums may hide of a residual."""
+    size = np.sqrt(prior_variance(at.kernel) * count * moments.yy)
+    return 2 * _ROUNDING * size / at.noise_variance
 
 
 def enough_modes(

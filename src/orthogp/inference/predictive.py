@@ -313,6 +313,35 @@ def covariance_matrix(
     return np.array(_pairwise(kernel, X, period))
 
 
+def covariance_times(kernel: Kernel, X: NDArray, v: NDArray) -> NDArray[np.float64]:
+    """Return K v, K the prior covariance at the rows of X, (n, p), in blocks of rows."""
+    padded = np.pad(X, ((0, -len(X) % _BLOCK_COLUMNS), (0, 0)), mode="edge")
+    blocks = padded.reshape(-1, _BLOCK_COLUMNS, X.shape[1])
+    return np.concatenate([np.asarray(_products(kernel, block, X, v)) for block in blocks])[
+        : len(X)
+    ]
+
+
+# The number of rows of a covariance matrix that are computed by one call.
+_BLOCK_COLUMNS = 256
+
+
+@in_double
+@eqx.filter_jit
+def _products(
+    kernel: Kernel,
+    points: Float[AnyArray, "b d"],
+    X: Float[AnyArray, "n d"],
+    v: Float[AnyArray, "n p"],
+) -> Float[AnyArray, "b p"]:
+    others, weights = jnp.asarray(X), jnp.asarray(v)
+
+    def times(x: Float[AnyArray, " d"]) -> Float[AnyArray, " p"]:
+        return jax.vmap(lambda other: kernel.k(x - other))(others) @ weights
+
+    return jax.lax.map(times, jnp.asarray(points))
+
+
 @in_double
 @eqx.filter_jit
 def _pairwise(

@@ -24,11 +24,20 @@ from orthogp.inference.bounds import (
     factorise,
     one_pass_bound,
     projected_bound,
-    sharp_series_bound,
     titsias_bound,
+    unwhiten,
     upper_bound,
+    whiten,
 )
-from orthogp.inference.moments import EvaluatedSource, RowSource, SeriesSource, Source
+from orthogp.inference.certificates import (
+    Unexplained,
+    errors_of_features,
+    fine_points,
+    unexplained_by_rows,
+    unexplained_by_series,
+    unexplained_by_trace,
+)
+from orthogp.inference.moments import EvaluatedSource, Moments, RowSource, SeriesSource, Source
 from orthogp.inference.objective import FamilyObjective
 from orthogp.inference.parameters import learned_slots
 from orthogp.inference.predictive import FamilyPosterior
@@ -63,6 +72,8 @@ _DILATIONS = (0.75, 0.9, 0.97, 1.03, 1.1, 1.3)
 
 # The largest number of the features' own parameters whose curvatures are measured one by one.
 _MANY_FREE = 100
+# The most rows whose pairs tell what features leave out.
+_MOST_PAIRED = 10_000
 
 
 @dataclass(frozen=True)
@@ -303,22 +314,29 @@ class FamilyFitter(ABC):
         with one_thread():
             chol = factorise(moments.gram, noise)
             tightened = one_pass_bound(moments, noise, chol)
-            if not features.projects:
-                elbo = upper = projected_bound(moments, noise, chol)
-            else:
+            elbo = upper = projected_bound(moments, noise, chol)
+            errors = np.inf, np.inf, np.inf
+            if features.projects:
                 elbo = titsias_bound(moments, noise, chol)
-                statistics = placement.statistics
-                if (
-                    isinstance(features, SeriesFeatures)
-                    and features.wrapped
-                    and statistics is not None
-                ):
-                    upper = sharp_series_bound(features, best, statistics, self.mean, moments, chol)
-                else:
-                    upper = upper_bound(moments, noise, None, chol)
+                mean = unwhiten(chol, whiten(chol, moments.projection)) / noise
+                left_out = self._unexplained(placement, best, moments, mean)
+                # log|K + σ²I| ≥ log|Q + σ²I|, and yᵀ(K + σ²I)⁻¹y ≥ yᵀ(Q + σ²I)⁻¹y − vᵀRv.
+                more = float(np.sum(left_out.size**2)) / 2
+                upper = upper._replace(data_fit=upper.data_fit + more)
+                loose = upper_bound(moments, noise, None, chol)
+                upper = min(upper, loose, key=lambda bound: bound.total)
+                errors = errors_of_features(
+                    best, moments, left_out, (mean, chol), self._points(features, best.kernel)
+                )
         lattice = None if placement.statistics is None else placement.statistics.lattice
         size = float(np.sum(moments.yy)) / (2 * noise) + abs(elbo.complexity)
-        certificate = Certificate.from_gap(elbo.total, upper.total, ROUNDING * size)._replace(
+        certificate = Certificate.from_gap(elbo.total, upper.total, ROUNDING * size)
+        mean_error, variance_error, typical_error = errors
+        certificate = certificate._replace(
+            mean_error=min(mean_error, certificate.mean_error),
+            variance_error=min(variance_error, certificate.variance_error),
+            typical_error=min(typical_error, certificate.typical_error),
+            tolerance=self.settings.tolerance,
             wrap_error=self._wrap_error(features, best.kernel),
             quadrature_error=self._quadrature_error(placement.family, lattice, best.kernel),
             replaces_prior=not features.projects,
@@ -347,6 +365,39 @@ class FamilyFitter(ABC):
             rows=moments.rows,
             posterior=partial(FamilyPosterior.from_moments, features, best, self.mean, moments),
         )
+
+    def _unexplained(
+        self,
+        placement: Placement,
+        best: Start,
+        moments: Moments,
+        mean: NDArray[np.float64],
+    ) -> Unexplained:
+        """Return bounds on what features leave out at the rows, by what there is."""
+        features, statistics = placement.features, placement.statistics
+        series = isinstance(features, SeriesFeatures)
+        if series and features.wrapped and statistics is not None:
+            return unexplained_by_series(features, best, statistics, self.mean, moments, mean)
+        few = self.rows is not None and len(self.rows.X) <= _MOST_PAIRED
+        if few and features.stationary and not (series and features.wrapped):
+            rows = self._require_rows()
+            return unexplained_by_rows(features, best, rows, self.mean, moments, mean)
+        return unexplained_by_trace(best, moments, mean)
+
+    def _points(
+        self, features: Features, kernel: Kernel
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
+        """Return columns, and what is left out, at points that resolve series of waves."""
+        X = fine_points(features, self.extent) if isinstance(features, SeriesFeatures) else None
+        if X is None:
+            return None
+        X = self.mean.with_average_covariates(X)
+        Phi = features.evaluate(kernel, X)
+        if features.stationary:
+            left_out = np.maximum(prior_variance(kernel) - np.sum(Phi**2, axis=1), 0.0)
+        else:
+            left_out = features.residual_variance(kernel, X)
+        return np.concatenate([Phi, self.mean.features(X)], axis=1), left_out
 
     def _wrap_error(self, features: Features, kernel: Kernel) -> float:
         if isinstance(features, SeriesFeatures) and features.wrapped:
