@@ -54,8 +54,8 @@ FIXED = (
 )
 
 
-def regressor(kernel=KERNEL, **options):
-    return GPRegressor(kernel, max_features=150, **options)
+def regressor(kernel=KERNEL, solver="dense", **options):
+    return GPRegressor(kernel, max_features=150, solver=solver, **options)
 
 
 @pytest.fixture(scope="module")
@@ -231,6 +231,98 @@ def test_adding_and_removing_rows():
     half.partial_fit(further, Y[:3])
 
 
+def test_few_rows_have_the_components_of_the_exact_process():
+    """A lattice with hardly anything left out has the same, with the same hyperparameters."""
+    joint = FIXED + RBF(0.5, [0.7, 0.8]).on(0, 1)
+    rng = np.random.default_rng(4)
+    settings = {"learn": False, "noise_variance": 0.05, "weights": "precisions"}
+    weights = rng.uniform(0.5, 2.0, 400)
+    rows = np.concatenate([X, X[:30]]), np.stack([np.append(Y, Y[:30] + 0.3)] * 2, axis=1)
+    rows[1][:, 1] *= X[:1, 0] + 1
+    own, lattice = (
+        GPRegressor(joint, solver=solver, max_features=2000, **settings).fit(
+            *rows, np.append(weights, weights[:30])
+        )
+        for solver in ("auto", "dense")
+    )
+    assert (own.engine_, lattice.engine_) == ("exact", "additive")
+    for j, (one, other) in enumerate(zip(own.components(), lattice.components(), strict=True)):
+        assert (one.name, one.columns) == (other.name, other.columns)
+        np.testing.assert_allclose(one.share, other.share, rtol=1e-3, atol=1e-6)
+        mean, std = own.predict_component(j, X[:40], return_std=True)
+        wanted, spread = lattice.predict_component(j, X[:40], return_std=True)
+        np.testing.assert_allclose(mean, wanted, atol=2e-3 * spread.max())
+        np.testing.assert_allclose(std, spread, rtol=2e-3)
+        if one.is_curve and j < 3:
+            x = np.linspace(one.lower[0], one.upper[0], 9)[1:-1]
+            np.testing.assert_allclose(one.density(x), other.density(x), rtol=1e-2)
+    np.testing.assert_allclose(own.residual_share_, lattice.residual_share_, rtol=1e-3)
+    assert own.summary().count(" % of the variance ") == len(own.components())
+
+
+def test_centred_components_of_few_rows_are_those_of_a_joint_gaussian():
+    """By the covariance of f_j at points and rows with y, in one matrix."""
+    points, few, y = X[:7], X[100:160], Y[100:160]
+    kernel = RBF(1.0, 0.4).on(0) + Categorical(3, 0.8).on(3) + RBF(0.3, 0.6).on(1, 4)
+    own = GPRegressor(kernel, learn=False, noise_variance=0.04, mean=None).fit(few, y)
+    assert own.engine_ == "exact"
+
+    def part(A, B, columns, variance, length):
+        lag = A[:, None, columns] - B[None, :, columns]
+        return variance * np.exp(-0.5 * np.sum(lag**2, axis=2) / length**2)
+
+    def same(A, B):
+        return 0.8 * (A[:, None, 3] == B[None, :, 3])
+
+    terms = [
+        lambda A, B: part(A, B, [0], 1.0, 0.4),
+        same,
+        lambda A, B: part(A, B, [1, 4], 0.3, 0.6),
+    ]
+    of_y = sum(k(few, few) for k in terms) + 0.04 * np.eye(60)
+    both = np.concatenate([points, few])
+    centre = np.concatenate([np.eye(7), np.full((7, 60), -1 / 60)], axis=1)
+    for j, k in enumerate(terms):
+        cross = centre @ k(both, few)
+        mean, std = own.predict_component(j, points, return_std=True)
+        wanted = cross @ np.linalg.solve(of_y, y - own.target_offset_[0])
+        np.testing.assert_allclose(mean, wanted, atol=1e-9)
+        covariance = centre @ k(both, both) @ centre.T
+        covariance -= cross @ np.linalg.solve(of_y, cross.T)
+        np.testing.assert_allclose(std**2, np.diag(covariance), atol=1e-9)
+
+
+def test_few_rows_of_sums_keep_their_components(tmp_path):
+    own = GPRegressor(FIXED, learn=False, noise_variance=0.01).fit(X[:300], Y[:300])
+    own.save(tmp_path / "own.orthogp")
+    again = GPRegressor.load(tmp_path / "own.orthogp")
+    shares = [component.share for component in own.components()]
+    assert [component.share for component in again.components()] == shares
+    grown, whole = again.partial_fit(X[300:], Y[300:]), clone(own).fit(X, Y)
+    np.testing.assert_allclose(grown.predict(X), whole.predict(X), atol=1e-6)
+    np.testing.assert_allclose(
+        [component.share for component in grown.components()],
+        [component.share for component in whole.components()],
+        rtol=1e-6,
+    )
+
+
+def test_terms_on_few_rows_are_not_taken_for_noise():
+    """A lengthscale far below the distances of rows would make f noisy, and its bands too wide."""
+    rng = np.random.default_rng(0)
+    wide = rng.uniform(0, 1, (120, 6))
+    f = np.sin(6 * wide[:, 0]) + 2 * wide[:, 1] ** 2
+    y = f + 0.3 * rng.standard_normal(120)
+    own = GPRegressor("additive-matern32").fit(wide, y)
+    assert own.engine_ == "exact"
+    spacing = 4 * 0.5 / 120
+    lengths = [component.kernel.lengthscale for component in own.components()]
+    assert np.min(lengths) > 0.7 * spacing
+    assert own.noise_variance_ > 0.05
+    _, std = own.predict(wide, return_std=True)
+    assert np.sqrt(np.mean(std**2)) < 0.25
+
+
 @pytest.mark.slow
 def test_going_on_learning_from_more_rows(model):
     own = regressor().fit(X[:250], Y[:250]).partial_fit(X[250:], Y[250:])
@@ -346,12 +438,14 @@ def test_a_curve_for_each_category_is_drawn_as_a_map_of_them():
     assert list(image.get_extent()[2 * across : 2 * across + 2]) == [-0.5, 2.5]
 
 
-def test_the_status_calls_columns_what_the_user_does():
+@pytest.mark.parametrize("solver", ["exact", "dense"])
+def test_the_status_calls_columns_what_the_user_does(solver):
     """The kernel sees three of five columns, of which the last has no effect."""
     y = np.sin(6 * X[:, 1]) + np.cos(np.pi * X[:, 2] / 12)
     # Noise in which the evidence sees nothing of that column: in other draws it may see a little.
     noisy = y + 0.1 * np.random.default_rng(6).standard_normal(len(y))
-    model = GPRegressor(RBF().on(1) + Cyclic(RBF(), 24.0).on(2) + RBF().on(4), max_features=49)
+    kernel = RBF().on(1) + Cyclic(RBF(), 24.0).on(2) + RBF().on(4)
+    model = GPRegressor(kernel, max_features=49, solver=solver)
     assert "no effect of column 4." in model.fit(X, noisy).status_
     frame = pd.DataFrame(X, columns=["a", "b", "c", "d", "e"])
     assert "no effect of e." in model.fit(frame, noisy).status_

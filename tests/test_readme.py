@@ -254,7 +254,7 @@ PROVOKED = {
     ),
     "components": (
         lambda: fitted().components(),
-        "This model is not a sum of components with lattices of their own:",
+        "This model is not a sum of components: fit with",
     ),
     "category": (
         lambda: command("fit c.csv --target kind --inputs x --out o", c="x,kind,y\n1,a,2\n2,b,3\n"),

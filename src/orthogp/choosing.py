@@ -77,11 +77,11 @@ def fit_rows(task: Task) -> Outcome:
         return _choose_counts(task)
     if isinstance(features, Features) or features not in ("auto", "lattice"):
         if features == "exact":
-            return fit_exact(task, task.model(joint=True))
+            return fit_exact(task, _exact_model(task))
         model = task.model()
         return fit_points(task, model) if model.beyond_lattices else fit_sums(task, model)
     if solver == "exact":
-        return fit_exact(task, task.model(joint=True))
+        return fit_exact(task, _exact_model(task))
     if solver == "neighbours":
         return fit_neighbours(task, task.model(joint=True))
     if solver != "auto" or features == "lattice" or estimator.num_features != "auto":
@@ -102,7 +102,8 @@ def _choose(task: Task) -> Outcome:
         # Few rows are likely under any model with parameters for each column.
         rival = task.model() if many and task.num_rows >= MANY else None
     elif isinstance(kernel, str) or _adds_up(joint):
-        return fit_sums(task, task.model())
+        few = task.num_rows <= EXACT_ROWS
+        return fit_exact(task, task.model()) if few else fit_sums(task, task.model())
     if task.num_rows <= EXACT_ROWS:
         exact = fit_exact(task, joint)
         return exact if rival is None else _more_likely(exact, fit_sums(task, rival))
@@ -188,6 +189,16 @@ def _beyond_sums(task: Task, joint: Model) -> str:
     if estimator.mean == "linear" or task.rows.num_covariates:
         return "slopes are no functions on a torus"
     return ""
+
+
+def _exact_model(task: Task) -> Model:
+    """Return the model of all rows, whose terms are of interest by themselves if it adds up."""
+    kernel, joint = task.estimator.kernel, task.model(joint=True)
+    if isinstance(kernel, str):
+        adds_up = kernel.lower().startswith(ADDITIVE_PREFIX)
+    else:
+        adds_up = joint.choice.kernel.has_lattice and _adds_up(joint)
+    return task.model() if adds_up else joint
 
 
 def _adds_up(model: Model) -> bool:

@@ -285,7 +285,7 @@ def fit_exact(
         if number < MANY:
             beliefs = weak_beliefs(starts[0].kernel, number, different.inputs)
             settings = replace(settings, beliefs=beliefs)
-    fitter = ExactFitter(rows, kept.mean, settings, attempt.threads)
+    fitter = ExactFitter(rows, kept.mean, settings, attempt.threads, additive=model.additive)
     fit = fitter.fit(starts, widened)
     return attempt.outcome(fit, "exact")
 
@@ -630,6 +630,8 @@ def fit_sketch(
         if exact or (estimator.engine_ == "exact" and task.num_rows <= EXACT_ROWS):
             # Kept rows are as engines see them.
             return fit_exact(task, model, previous, sketch)
+        if model.additive:
+            return fit_sums(task, model.on_seen, previous)._replace(model=model)
         return fit_neighbours(task, model, previous, sketch)
     if exact or estimator.solver == "neighbours":
         # Sums were loaded from a file, or made before the settings were changed.
@@ -693,4 +695,5 @@ def _keep(task: Task, model: Model, *, linear: bool = False) -> KeptRows:
         # Some of many columns act as a trend, which the nearest rows alone do not show.
         mean = "linear" if linear else "constant"
     family = getattr(task.estimator, "likelihood", GAUSSIAN)
-    return KeptRows.keep(model.see(task.rows), mean=mean, domain=domain, likelihood=family)
+    kept = KeptRows.keep(model.see(task.rows), mean=mean, domain=domain, likelihood=family)
+    return kept.without_slopes(model.coming_round) if model.additive else kept

@@ -280,8 +280,8 @@ def evidence_of(model: Any) -> Evidence:
 
 def _settings(model: Any) -> FitSettings:
     """Return how a model was fitted, with bounds and priors in the units of its posterior."""
-    kept = isinstance(model._sketch, KeptRows)
-    chosen = choose_model(kernel_of(model), model.features, model.n_features_in_, joint=kept)
+    joint = isinstance(model._sketch, KeptRows) and not model.posterior_.additive
+    chosen = choose_model(kernel_of(model), model.features, model.n_features_in_, joint=joint)
     beliefs = chosen.beliefs(model.noise_variance, 1 / float(model.target_scale_[0] ** 2))
     return replace(settings_for(model, chosen, None), beliefs=beliefs)
 

@@ -357,7 +357,8 @@ class GPRegressor(GPPredictor):
                 f"y must have {len(self.target_scale_)} columns as before, got {rows.y.shape[1]}."
             )
         kept = isinstance(self._sketch, KeptRows)
-        model = choose_model(kernel_of(self), self.features, rows.num_inputs, joint=kept)
+        joint = kept and not self.posterior_.additive
+        model = choose_model(kernel_of(self), self.features, rows.num_inputs, joint=joint)
         if not np.array_equal(model.columns, self.columns_):
             raise InputError("The kernel acts on other columns than before: fit again.")
         seen = model.see(rows)
@@ -444,7 +445,7 @@ class GPRegressor(GPPredictor):
         except InputError as error:
             # Tools that list all attributes of a model pass over those that it lacks.
             raise AttributeError(str(error)) from error
-        return parts.share(parts.posterior.shares.residual)
+        return parts.share(parts.parts.shares.residual)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

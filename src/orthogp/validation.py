@@ -251,6 +251,8 @@ def _check_weights(estimator: Any, sample_weight: ArrayLike, X: NDArray) -> NDAr
 
 def check_inputs(estimator: Any, X: Any, *, reset: bool = False) -> NDArray:
     """Return validated inputs; on `reset` the estimator learns its columns from them."""
+    if not reset:
+        _check_names(estimator, X)
     X = dates_as_numbers(estimator, X, reset=reset)
     X = numeric(validate_data, estimator, X, reset=reset)
     names = getattr(estimator, "feature_names_in_", None)
@@ -258,6 +260,19 @@ def check_inputs(estimator: Any, X: Any, *, reset: bool = False) -> NDArray:
     if len(X):
         _check_size(X, names, spans=reset)
     return X
+
+
+def _check_names(estimator: Any, X: Any) -> None:
+    """Raise `InputError` if a frame's columns are not those of the files that were fitted."""
+    inputs = (getattr(estimator, "about_", None) or {}).get("inputs")
+    columns = list(getattr(X, "columns", ()))
+    if inputs is None or hasattr(estimator, "feature_names_in_") or columns == list(inputs):
+        return
+    if columns and all(isinstance(column, str) for column in columns):
+        raise InputError(
+            f"X has the columns {', '.join(columns)}, but the model was fitted to "
+            f"{', '.join(inputs)}: give these, in this order."
+        )
 
 
 def _check_size(X: NDArray, names: Any, *, spans: bool) -> None:
@@ -366,6 +381,18 @@ class Model(NamedTuple):
         return self.choice.kernel.with_columns(renamed)
 
     @property
+    def on_seen(self) -> Model:
+        """The same model of rows that hold no other columns than those that the kernel sees."""
+        choice = self.choice._replace(kernel=self.seen)
+        return self._replace(choice=choice, columns=np.arange(len(self.columns)))
+
+    @property
+    def coming_round(self) -> list[int]:
+        """The columns that have no slope, among those that it sees: codes, and hours."""
+        terms = split_terms(self.seen, len(self.columns))
+        return [c for term in terms for c, p in zip(term.columns, term.periods, strict=True) if p]
+
+    @property
     def beyond_lattices(self) -> bool:
         """Whether no lattice holds the columns that act jointly: features then need the rows."""
         many = len(self.columns) > MAX_DIMS and not self.additive
@@ -432,7 +459,7 @@ def choose_model(kernel: Any, features: Any, num_columns: int, *, joint: bool = 
     choice.kernel.check(num_columns)
     if not (named or is_additive(choice.kernel, num_columns, MAX_DIMS)):
         return Model(choice, check_columns(choice.kernel, num_columns), additive=False)
-    if features not in ("auto", "lattice"):
+    if features not in ("auto", "lattice", EXACT):
         raise FeatureError(
             "Models with a lattice for each term of their kernel have lattice features: use "
             'features="auto".'

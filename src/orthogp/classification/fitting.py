@@ -32,7 +32,7 @@ from orthogp.learning.dense import (
 from orthogp.learning.layout import Limits
 from orthogp.learning.limits import NOISE_FLOOR
 from orthogp.learning.optimise import Budget, curvature_at, refine
-from orthogp.learning.problem import Fit, FitSettings, describe_limits
+from orthogp.learning.problem import Fit, FitSettings, describe_limits, listed_limits
 from orthogp.learning.sketches import Sketch
 from orthogp.learning.starts import additive_starts, starts_for_kernel, starts_for_name
 from orthogp.precision import BlasThreads, within_precision
@@ -365,8 +365,9 @@ class LogisticFitter:
             sentences += describe_limits(stage.at_limit)
         elif stage.at_limit:
             scarce = self._scarce(stage, stage.components)
-            remedy = "more features allow a longer period" if scarce else "see `domain` and `mean`"
-            sentences.append(f"The {' and '.join(stage.at_limit)} ended at a limit: {remedy}.")
+            remedy = "give a larger `domain` or another mean function if that matters"
+            remedy = "more features allow a longer period" if scarce else remedy
+            sentences.append(f"The {listed_limits(stage.at_limit)} ended at a limit: {remedy}.")
         return " ".join(sentences)
 
 

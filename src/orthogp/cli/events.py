@@ -25,7 +25,7 @@ Examples:
 """
 
 
-@click.command(epilog=_EXAMPLES)
+@click.command(epilog=_EXAMPLES, short_help="Learn the rate of events from their places.")
 @click.argument("data", nargs=-1, required=True, metavar="DATA...")
 @click.option(
     "--inputs",

@@ -130,7 +130,7 @@ class RowOptions(NamedTuple):
     diagnostics: bool
 
 
-@click.command(epilog=_FIT_EXAMPLES)
+@click.command(epilog=_FIT_EXAMPLES, short_help="Fit a model to files, or to their statistics.")
 @data_options
 @kernel_option
 @seasons_option
@@ -450,7 +450,7 @@ class LatticeOptions(NamedTuple):
     lattice_of: Path | None
 
 
-@click.command(epilog=_SKETCH_EXAMPLES)
+@click.command(epilog=_SKETCH_EXAMPLES, short_help="Sum the rows of files, to fit models later.")
 @data_options
 @kernel_option
 @mean_option

@@ -39,7 +39,7 @@ Examples:
 """
 
 
-@click.command(epilog=_EXAMPLES)
+@click.command(epilog=_EXAMPLES, short_help="Show a model: as a page, in words or as JSON.")
 @click.argument("model", type=click.Path(dir_okay=False, allow_dash=True), metavar="MODEL")
 @click.option(
     "--static", is_flag=True, help="Without sliders; the page then holds no sums of the rows."
@@ -78,7 +78,10 @@ def _check_page(what: str, out: str | None, model: str, *, force: bool) -> None:
         )
 
 
-@click.command(epilog="Example: orthogp explore model.orthogp")
+@click.command(
+    epilog="Example: orthogp explore model.orthogp",
+    short_help="Open a model's page, with sliders, in the browser.",
+)
 @click.argument("model", type=click.Path(dir_okay=False, allow_dash=True), metavar="MODEL")
 @output_options("Where the page goes.  [default: a temporary file]", required=False)
 @gather(output=Output)

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from orthogp.errors import InputError, PrecisionError
+from orthogp.exact.components import ExactComponents
 from orthogp.exact.process import ExactObjective, ExactPosterior, Solution
 from orthogp.features import Features, MeanPrior
 from orthogp.inference.bounds import Bound, Certificate
@@ -26,7 +27,13 @@ from orthogp.kernels import Kernel
 from orthogp.learning.families import FamilyFitter, Placement
 from orthogp.learning.limits import NOISE_FLOOR, names_at_limit, row_limits
 from orthogp.learning.optimise import Ascent, Budget, Evaluation, Summit, ascend
-from orthogp.learning.problem import Fit, FitSettings, Start
+from orthogp.learning.problem import (
+    Fit,
+    FitSettings,
+    Start,
+    component_label,
+    describe_limits,
+)
 from orthogp.precision import BlasThreads, one_thread
 from orthogp.rows import Rows
 
@@ -64,17 +71,33 @@ _RESOLVED = 3e14
 _MOST_NOISE = 1e9
 # The number of times that noise is raised where rounding has reached it.
 _RAISES = 8
+# The prior sd of the change of a term over the rows, relative to that of the targets, below which
+# it has no effect.
+_SILENT = 3e-3
 # The number of rows from which several threads may be faster than one.
 _MANY_ROWS = 1024
 
 
 class ExactFitter:
-    """Fits a GP to standardised targets without approximation."""
+    """Fits a GP to standardised targets without approximation.
+
+    Parameters
+    ----------
+    additive : bool
+        Whether the terms of the kernel are of interest by themselves.
+    """
 
     def __init__(
-        self, rows: Rows, mean: MeanPrior, settings: FitSettings, threads: BlasThreads
+        self,
+        rows: Rows,
+        mean: MeanPrior,
+        settings: FitSettings,
+        threads: BlasThreads,
+        *,
+        additive: bool = False,
     ) -> None:
         check_few(rows)
+        self._additive = additive
         self._rows = rows
         self._mean = mean
         self._settings = settings
@@ -98,6 +121,8 @@ class ExactFitter:
         value = exact.log_marginal_likelihood
         bound = Bound(data_fit=value, complexity=0.0, trace=0.0)
         status = "The posterior is exact."
+        if self._additive and self._settings.learn:
+            status = " ".join([status, *self._silent(exact.components)])
         if widening != 1:
             status += " The rows are few: hyperparameters have weak priors, and bands are widened."
         if self._settings.late():
@@ -119,6 +144,17 @@ class ExactFitter:
             num_features=int(exact.num_rows),
         )
 
+    def _silent(self, components: ExactComponents) -> list[str]:
+        """Return which terms have no effect, as a sentence if there are any."""
+        columns, called = components.columns, self._settings.columns
+        return describe_limits(
+            tuple(
+                f"smallest variance of {component_label(own, called)}"
+                for own, range_ in zip(columns, components.ranges, strict=True)
+                if range_ < _SILENT
+            )
+        )
+
     def _posterior(self, found: Found) -> ExactPosterior:
         """Return the posterior; noise that was learned is raised if rounding has reached it."""
         at = found.best
@@ -138,6 +174,7 @@ class ExactFitter:
                 self._rows,
                 repeats=self._settings.repeats,
                 solution=solution,
+                additive=self._additive,
             )
 
 

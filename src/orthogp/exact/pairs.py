@@ -364,6 +364,7 @@ class PairKernel:
         #: Serves in place of what is compiled, if there is one.
         self.closed = ClosedForm.of(kernel, spans)
         self.compiled = Compiled(kernel.with_primitives(iter(template)), tuple(compiled))
+        self._last: tuple[Array, PairFunction] | None = None
         named = [column for _, dims in kernel.primitives() for column in dims or ()]
         #: The lag that stands for all where none is needed.
         self.no_lag = np.zeros(num_dims if self.needs_lags else 1 + max(named, default=0))
@@ -408,7 +409,10 @@ class PairKernel:
 
     def at(self, vector: Array) -> PairFunction:
         """Return the kernel with some parameters."""
-        return PairFunction(self, vector)
+        # Its tables take longer than few pairs, and are asked for several times in a row.
+        if self._last is None or not np.array_equal(self._last[0], vector):
+            self._last = np.array(vector), PairFunction(self, np.array(vector))
+        return self._last[1]
 
     @property
     def has_second(self) -> bool:

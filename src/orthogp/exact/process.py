@@ -33,6 +33,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import copy
+from functools import cached_property
 from typing import NamedTuple
 
 import equinox as eqx
@@ -44,6 +45,7 @@ from numpy.typing import NDArray
 from scipy.linalg import get_blas_funcs, get_lapack_funcs
 
 from orthogp.errors import InputError, PrecisionError
+from orthogp.exact.components import ExactComponents
 from orthogp.exact.pairs import (
     PAIRS_PER_CALL,
     Covariances,
@@ -141,6 +143,8 @@ class ExactObjective:
         self._weight_products = None if np.all(w == 1) else self._pairs.products(np.sqrt(w))
         self._num_threads = num_threads
         self._last: tuple[Array, Solution] | None = None
+        # The prior variance that was asked for last, and at which parameters of the kernel.
+        self._prior: tuple[Array, tuple[float, Array]] | None = None
 
     @property
     def total_weight(self) -> float:
@@ -184,6 +188,11 @@ class ExactObjective:
 
     def prior_variance(self, vector: Array) -> tuple[float, Array]:
         """Return k(0), and its derivatives in the kernel's parameters, (p − 1,)."""
+        if self._prior is None or not np.array_equal(self._prior[0], vector[:-1]):
+            self._prior = np.array(vector[:-1]), self._prior_variance(vector)
+        return self._prior[1]
+
+    def _prior_variance(self, vector: Array) -> tuple[float, Array]:
         num_dims = self.pair_kernel.num_dims
         k = self.pair_kernel.covariances(vector[:-1], RowPairs(np.zeros((1, num_dims))))
         by_lag = np.zeros((len(k.by_square), num_dims))
@@ -360,12 +369,18 @@ class ExactPosterior(PredictivePosterior):
         See `ExactObjective`.
     solution : Solution, optional
         What an objective of the same rows has found with these hyperparameters.
+    additive : bool
+        Whether the terms of the kernel, each on some of the columns, are of interest by themselves.
 
     Attributes
     ----------
     rows : Rows
         Inputs and covariates (n, d + q), targets (n, p) and weights (n,) of the rows of positive
         weight.
+    merged : MergedRows
+        Those of different inputs.
+    chol, scale, alpha : (n, n), (n, 1), (n, p)
+        The factor of B, W^½/σ and α.
     """
 
     def __init__(
@@ -377,10 +392,12 @@ class ExactPosterior(PredictivePosterior):
         *,
         repeats: bool = True,
         solution: Solution | None = None,
+        additive: bool = False,
     ) -> None:
         self.kernel = kernel
         self.noise_variance = float(noise_variance)
         self.mean = mean
+        self.additive = additive
         self.prior_variance = prior_variance(kernel)
         self.residual = 0.0
         objective = ExactObjective(kernel, mean, rows, repeats=repeats)
@@ -388,13 +405,13 @@ class ExactPosterior(PredictivePosterior):
         targets = np.asarray(rows.y, dtype=np.float64).reshape(len(w), -1)
         own = Rows(as_rows(rows.X), targets, w, num_covariates=mean.num_covariates)
         self.rows = own.part(w > 0)
-        self._merged, self._pair_kernel = objective.merged, objective.pair_kernel
+        self.merged, self._pair_kernel = objective.merged, objective.pair_kernel
         self._vector = pack(kernel, objective.slots)
         if solution is None:
             solution = objective.solve(np.append(self._vector, np.log(self.noise_variance)))
-        self._solution = solution
-        self._scale = np.sqrt(self._merged.weights / self.noise_variance)[:, None]
-        self._alpha = self._scale * solution.scaled_alpha
+        self._log_likelihood, self.chol = solution.log_likelihood, solution.chol
+        self.scale = np.sqrt(self.merged.weights / self.noise_variance)[:, None]
+        self.alpha = self.scale * solution.scaled_alpha
 
     @property
     def num_rows(self) -> int:
@@ -404,19 +421,24 @@ class ExactPosterior(PredictivePosterior):
     @property
     def counted_rows(self) -> float:
         """The number N of Gaussian factors: of rows if weights are precisions, Σ w if repeats."""
-        return len(self._merged.X) + self._merged.surplus
+        return len(self.merged.X) + self.merged.surplus
 
     @property
     def log_marginal_likelihood(self) -> float:
         """Log p(y), summed over the targets."""
-        return self._solution.log_likelihood
+        return self._log_likelihood
+
+    @cached_property
+    def components(self) -> ExactComponents:
+        """The terms of the kernel, if they are of interest by themselves."""
+        return ExactComponents(self)
 
     def predict(self, X: NDArray) -> Gaussian:
         """Return mean and variance of f at the rows of X."""
 
         def prior(points: Array) -> tuple[Array, Array]:
             variance = self.prior_variance + self.mean.prior_variance(points)
-            return self._prior_covariance(points, self._merged.X), variance
+            return self._prior_covariance(points, self.merged.X), variance
 
         return self._predict(as_rows(X), prior)
 
@@ -428,15 +450,15 @@ class ExactPosterior(PredictivePosterior):
             mean = y − σ²α/w,      variance = (1 − (B⁻¹)_nn) σ²/w
         """
         X = as_rows(X)
-        places = {row.tobytes(): n for n, row in enumerate(self._merged.X)}
+        places = {row.tobytes(): n for n, row in enumerate(self.merged.X)}
         found = [places.get(row.tobytes()) for row in np.ascontiguousarray(X)]
         if None in found or 3 * len(found) < len(places):
             return self.predict(X)
         with one_thread():
-            inverse = trtri(self._solution.chol, lower=1)[0]
+            inverse = trtri(self.chol, lower=1)[0]
         kept = np.einsum("mn,mn->n", inverse, inverse)
-        noise = self.noise_variance / self._merged.weights
-        mean = self._merged.y - noise[:, None] * self._alpha
+        noise = self.noise_variance / self.merged.weights
+        mean = self.merged.y - noise[:, None] * self.alpha
         # Less is lost in rounding.
         variance = noise * np.maximum(1 - kept, np.finfo(np.float64).eps)
         rows = np.array(found, dtype=np.int64)
@@ -445,16 +467,16 @@ class ExactPosterior(PredictivePosterior):
     def covariance(self, X: NDArray) -> Array:
         """Return the covariance of f between the rows of X, (n, n)."""
         X = as_rows(X)
-        whitened = self._whiten(self._prior_covariance(X, self._merged.X))
+        whitened = self._whiten(self._prior_covariance(X, self.merged.X))
         return self._prior_covariance(X, X) - whitened.T @ whitened
 
     def derivative(self, X: NDArray, dim: int = 0) -> Gaussian:
         """Return mean and variance of ∂f/∂x_dim at the rows of X."""
         X = as_rows(X)
         columns = self.mean.slopes(X.shape[1])[dim]
-        inputs = self.mean.inputs(self._merged.X)
+        inputs = self.mean.inputs(self.merged.X)
         variance = slope_variance(self.kernel, inputs.shape[1], dim) + columns @ columns
-        trend = columns @ self.mean.features(self._merged.X).T
+        trend = columns @ self.mean.features(self.merged.X).T
 
         def prior(points: Array) -> tuple[Array, Array]:
             lags = self.mean.inputs(points)[:, None, :] - inputs
@@ -471,9 +493,9 @@ class ExactPosterior(PredictivePosterior):
         """
         lower, upper = check_boxes(lower, upper)
         refuse_covariates(self.mean)
-        span = np.ptp(self._merged.X, axis=0)
+        span = np.ptp(self.merged.X, axis=0)
         lengths = correlation_lengths(self.kernel, np.where(span > 0, span, 1.0))
-        means, variances = np.empty((len(lower), self._merged.y.shape[1])), np.empty(len(lower))
+        means, variances = np.empty((len(lower), self.merged.y.shape[1])), np.empty(len(lower))
         for n, (low, high) in enumerate(zip(lower, upper, strict=True)):
             nodes, weights = _quadrature(low, high, lengths)
             means[n] = weights @ self.predict(nodes).mean
@@ -485,11 +507,11 @@ class ExactPosterior(PredictivePosterior):
 
         `prior` gives their covariances with f at the rows, and their prior variances.
         """
-        means, variances = [np.empty((0, self._merged.y.shape[1]))], [np.empty(0)]
+        means, variances = [np.empty((0, self.merged.y.shape[1]))], [np.empty(0)]
         for part in chunks(len(X), _ROWS_PER_BLOCK):
             cross, variance = prior(X[part])
             explained = np.sum(self._whiten(cross) ** 2, axis=0)
-            means.append(cross @ self._alpha)
+            means.append(cross @ self.alpha)
             # Less is lost in rounding.
             variances.append(np.maximum(variance - explained, np.finfo(np.float64).eps * variance))
         return Gaussian(np.concatenate(means), np.concatenate(variances))
@@ -502,7 +524,7 @@ class ExactPosterior(PredictivePosterior):
 
     def _whiten(self, cross: Array) -> Array:
         """Return L⁻¹ W^½ k(X, ·)/σ, whose squares are the explained variances, (n, n*)."""
-        return whiten(self._solution.chol, self._scale * cross.T)
+        return whiten(self.chol, self.scale * cross.T)
 
 
 def slope_variance(kernel: Kernel, num_dims: int, dim: int) -> float:

@@ -252,6 +252,11 @@ class AdditivePosterior(Posterior):
             for columns, own in zip(features.columns, self.kernels, strict=True)
         ]
 
+    @property
+    def columns(self) -> tuple[tuple[int, ...], ...]:
+        """The columns that each component acts on."""
+        return self.features.columns
+
     # ------------------------------------------------------------------ the whole function
 
     def least_variance(self, box: Domain) -> float:

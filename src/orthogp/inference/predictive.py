@@ -55,8 +55,8 @@ class Functions(Protocol):
 class PredictivePosterior(ABC):
     """A posterior q(f), in the units of the statistics' targets."""
 
-    #: Whether f is a sum of components with lattices of their own.
-    additive: ClassVar[bool] = False
+    #: Whether f is a sum of components that are of interest by themselves.
+    additive: bool = False
     #: The most points at which a joint covariance is formed.
     most_joint: ClassVar[int] = _MOST_JOINT
 

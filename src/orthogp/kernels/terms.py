@@ -247,6 +247,14 @@ def component_kernels(kernel: Kernel, columns: Sequence[Columns]) -> tuple[Kerne
     return (kernel,)
 
 
+def split_sum(kernel: Kernel) -> tuple[tuple[Columns, ...], tuple[Kernel, ...]]:
+    """Return the columns and the kernels that `join_terms` has made a kernel of."""
+    terms = [term for term in kernel.summands if isinstance(term, On)]
+    if len(terms) != len(kernel.summands):
+        raise KernelError(f"A sum of terms on columns is needed, got {kernel!r}.")
+    return tuple(term.dims for term in terms), tuple(term.kernel for term in terms)
+
+
 class KernelChoice(NamedTuple):
     """What a user's `kernel` argument says."""
 

@@ -20,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 from numpy.typing import NDArray
+from scipy.spatial import KDTree
 
 from orthogp.features.base import prior_variance
 from orthogp.inference.certificates import Images
@@ -281,6 +282,9 @@ _LIMITS = {
 _ROW_LIMITS = {**_LIMITS, "alpha": (0.1, 1e4)}
 # The smallest lengthscale, relative to the smallest distance of rows: all rows are far apart then.
 _CLOSEST = 1e-2
+# The number of other rows that half of the rows have within the smallest lengthscale of a term, of
+# several on different columns: with fewer the term cannot be told from noise.
+_TOLD_BY = 4
 # The largest lengthscale, relative to the extent of the data: the column has no effect then.
 _FARTHEST = 1e4
 
@@ -327,7 +331,7 @@ def row_limits(
     """
     closest, width = _spacings(X), np.ptp(X, axis=0)
     width = np.where(width > 0, width, 1.0)
-    primitives = list(kernel.primitives())
+    primitives, told = list(kernel.primitives()), told_apart(kernel, X / width)
     lower, upper = [], []
     for slot, flat in zip(slots, _split(pack(kernel, slots), slots), strict=True):
         logs = flat.reshape(slot.shape)
@@ -335,7 +339,8 @@ def row_limits(
         columns = slice(None) if dims is None else list(dims)
         short, long = closest[columns], width[columns]
         if slot.name == "lengthscale":
-            low, high = np.log(_CLOSEST * short), np.log(_FARTHEST * long)
+            low = np.log(np.maximum(_CLOSEST * short, told[slot.primitive] * long))
+            high = np.log(_FARTHEST * long)
             if isinstance(primitive, Cyclic):
                 high = np.log(primitive.period)
                 low = np.minimum(np.min(low), high)
@@ -378,6 +383,22 @@ def _spacings(X: NDArray[np.float64]) -> NDArray[np.float64]:
     apart = np.where(gaps > 1e-9 * width, gaps, np.inf)
     shortest = np.min(apart, axis=0, initial=np.inf)
     return np.where(np.isfinite(shortest), shortest, 1.0)
+
+
+def told_apart(kernel: Kernel, X: NDArray[np.float64]) -> list[float]:
+    """Return for each primitive the distance within which half of the rows have some others.
+
+    In the columns of its term, of rows whose columns have width one; zero if all terms see all
+    columns.
+    """
+    distances = []
+    for term in kernel.summands:
+        columns, distance = list(term.columns(X.shape[1])), 0.0
+        if len(columns) < X.shape[1] and len(X) > _TOLD_BY:
+            own = X[:, columns]
+            distance = float(np.median(KDTree(own).query(own, _TOLD_BY + 1)[0][:, -1]))
+        distances += [distance] * len(list(term.primitives()))
+    return distances
 
 
 @in_double

@@ -228,7 +228,7 @@ def _joint_limits(ending: Ending) -> list[str]:
         )
     if lengthscales and ending.longest_period:
         sentences.append(
-            f"The {' and '.join(lengthscales)} ended at the longest that the covered domain "
+            f"The {listed_limits(lengthscales)} ended at the longest that the covered domain "
             "holds: give a larger `domain` or another mean function if that matters."
         )
     if others:
@@ -240,7 +240,16 @@ def _joint_limits(ending: Ending) -> list[str]:
 
 def listed_limits(names: Sequence[str]) -> str:
     """Return the parameters that `names_at_limit` gave, whichever limit it was."""
-    return " and ".join(name.removeprefix("smallest ") for name in names)
+    owners: dict[str, list[str]] = {}
+    for name in names:
+        parameter, _, owner = name.removeprefix("smallest ").partition(" of ")
+        owners.setdefault(parameter, []).append(owner)
+    texts = []
+    for parameter, known in owners.items():
+        several = list(dict.fromkeys(known))
+        of = f" of {_listed(several)}" if any(several) else ""
+        texts.append(f"{parameter}{'s' * (len(known) > 1)}{of}")
+    return " and the ".join(texts)
 
 
 def of_short_period(error: float) -> str:
@@ -341,14 +350,19 @@ def describe_limits(at_limit: tuple[str, ...]) -> list[str]:
         and (label := name.removeprefix("longest lengthscale of ")) not in silent
     ]
     if smooth:
+        one = len(smooth) == 1
+        are, whose = ("is", "the") if one else ("are", "each")
         sentences.append(
-            f"The lengthscale of {_listed(smooth)} is the longest that the covered domain holds: "
-            "the effect is a gentle curve."
+            f"The lengthscale{'' if one else 's'} of {_listed(smooth)} {are} the longest that the "
+            f"covered domain holds: {whose} effect is a gentle curve."
         )
     return sentences
 
 
 def _listed(labels: list[str]) -> str:
+    numbers = [label.removeprefix("column ") for label in labels]
+    if len(labels) > 1 and all(label.startswith("column ") for label in labels):
+        labels = [f"columns {numbers[0]}", *numbers[1:]]
     if len(labels) > _MOST_LISTED:
         labels = [*labels[:_MOST_LISTED], f"{len(labels) - _MOST_LISTED} more"]
     return labels[0] if len(labels) == 1 else f"{', '.join(labels[:-1])} and {labels[-1]}"

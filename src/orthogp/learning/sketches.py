@@ -446,6 +446,14 @@ class KeptRows(Sketch):
             weights=weights,
         )
 
+    def without_slopes(self, columns: list[int]) -> Self:
+        """Return the rows with a mean function that is flat along some columns."""
+        if not self.mean.slope_variance:
+            return self
+        width = self.mean.width.copy()
+        width[columns] = np.inf
+        return replace(self, mean=self.mean._replace(width=width))
+
     def sums(self, num_threads: int = 1) -> Sketch:
         """Return the sums of the rows on one lattice, which up to three columns have."""
         setup = Setup(mean=self.mean.kind, num_threads=num_threads)

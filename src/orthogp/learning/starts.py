@@ -28,6 +28,7 @@ from orthogp.kernels import (
 from orthogp.kernels.base import ANGLE
 from orthogp.kernels.terms import component_kernels
 from orthogp.kernels.transformed import Sphere
+from orthogp.learning.limits import told_apart
 from orthogp.learning.problem import Start
 from orthogp.statistics import AdditiveStatistics, FourierStatistics
 
@@ -259,10 +260,13 @@ def starts_for_rows(
     shares = NOISE_SHARES if noise_variance is None else (noise_variance,)
     # Lengthscales do not change variances, whose making takes longer than all the rest.
     scaled = {share: with_variance(template, max(1 - share, 0.1)) for share in shares}
+    width = np.ptp(X, axis=0)
+    width = np.where(width > 0, width, 1.0)
+    least = [distance * width for distance in told_apart(template, X / width)]
     starts = []
     for shape, plan in enumerate(_plans(template, X, targets)):
         for share in shares[: _FEW_SHARES if plan.few else None]:
-            start = _with_plan(scaled[share], plan)
+            start = _with_plan(scaled[share], plan, least)
             starts.append(Start(start, share, _FIRST_ROW_SHAPE + shape))
     return starts
 
@@ -322,13 +326,18 @@ def _plans(kernel: Kernel, X: Array, targets: Array) -> Iterator[_Plan]:
             yield from (plan._replace(period=periods[0], tilt=t, few=True) for t in (3.0, 1 / 3))
 
 
-def _with_plan(kernel: Kernel, plan: _Plan) -> Kernel:
-    """Return the kernel with its free parameters, apart from variances, set by a plan."""
+def _with_plan(kernel: Kernel, plan: _Plan, least: list[Array]) -> Kernel:
+    """Return the kernel with its free parameters, apart from variances, set by a plan.
+
+    `least` has the smallest lengthscales of each primitive, one for each column of X.
+    """
     middle = (sum(1 for _ in kernel.primitives()) - 1) / 2
 
     def change(place: int, primitive: Kernel, dims: tuple[int, ...] | None) -> Kernel:
-        own = plan.lengths if dims is None else plan.lengths[list(dims)]
+        seen = slice(None) if dims is None else list(dims)
+        own = plan.lengths[seen]
         lengths = own * np.sqrt(len(own)) * plan.tilt ** (place - middle)
+        lengths = np.maximum(lengths, least[place][seen])
         free, changes = _free(primitive), {}
         if "lengthscale" in free:
             changes["lengthscale"] = fitted_lengths(lengths, primitive)

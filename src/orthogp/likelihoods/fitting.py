@@ -26,7 +26,7 @@ from orthogp.learning.dense import HEADROOM_FIRST, HEADROOM_LAST, SETTLED
 from orthogp.learning.layout import Layout, Limits
 from orthogp.learning.limits import NOISE_FLOOR
 from orthogp.learning.optimise import Budget, Evaluation, ascend
-from orthogp.learning.problem import Fit, FitSettings
+from orthogp.learning.problem import Fit, FitSettings, listed_limits
 from orthogp.learning.starts import starts_for_kernel, starts_for_name, with_variance
 from orthogp.likelihoods.measures import Measure, RowMeasure, TorusMeasure
 from orthogp.likelihoods.variational import (
@@ -540,8 +540,11 @@ class SeparableFitter:
                 "Learning stopped before it settled: the hyperparameters may still move a little."
             )
         if stage.at_limit:
-            named = " and ".join(stage.at_limit)
-            sentences.append(f"The {named} ended at a limit: see `domain` and `mean`.")
+            named = listed_limits(stage.at_limit)
+            sentences.append(
+                f"The {named} ended at a limit: give a larger `domain` or another mean function if "
+                "that matters."
+            )
         return " ".join(sentences)
 
 

@@ -13,6 +13,8 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from orthogp.errors import InputError
+from orthogp.exact.components import ExactComponents
+from orthogp.exact.process import ExactPosterior
 from orthogp.files.columns import Categories, scales_of
 from orthogp.inference import Domain
 from orthogp.inference.component_posterior import AdditivePosterior
@@ -119,7 +121,7 @@ class Component:
         """Return how densely the training rows lie around values of a single column, (n,)."""
         values = np.asarray(x, dtype=np.float64).reshape(-1, 1)
         width = float(self.upper[0] - self.lower[0]) / 60
-        return self._model.posterior.density(self._index, values, width)
+        return self._model.parts.density(self._index, values, width)
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,7 +130,7 @@ class AdditiveParts:
 
     Attributes
     ----------
-    posterior : AdditivePosterior
+    parts : AdditivePosterior or ExactComponents
         In standardised units, of the columns that the kernel sees.
     kernel : Kernel
         The learned kernel, as a user sees it.
@@ -146,7 +148,7 @@ class AdditiveParts:
         The categories of those columns of X that hold any in words.
     """
 
-    posterior: AdditivePosterior
+    parts: AdditivePosterior | ExactComponents
     kernel: Kernel
     columns: NDArray[np.int64]
     names: list[str]
@@ -157,7 +159,7 @@ class AdditiveParts:
 
     def components(self) -> list[Component]:
         """Return the components, in the order of the kernel's terms."""
-        inner = [list(within) for within in self.posterior.features.columns]
+        inner = [list(within) for within in self.parts.columns]
         # The kernel counts the columns of X, the posterior those that the kernel acts on.
         columns = [tuple(int(c) for c in self.columns[within]) for within in inner]
         kernels = component_kernels(self.kernel, columns)
@@ -166,7 +168,7 @@ class AdditiveParts:
                 name=" × ".join(self.names[c] for c in columns[j]),
                 columns=columns[j],
                 kernel=kernel,
-                share=self.share(self.posterior.shares.components[j]),
+                share=self.share(self.parts.shares.components[j]),
                 lower=self.extent.lower[inner[j]],
                 upper=self.extent.upper[inner[j]],
                 levels=self.levels.get(columns[j][0], ()) if len(columns[j]) == 1 else (),
@@ -178,12 +180,12 @@ class AdditiveParts:
 
     def predict(self, index: int, values: NDArray[np.float64], return_std: bool) -> Any:
         """Return a component at values of its own columns."""
-        inner = list(self.posterior.features.columns[index])
+        inner = list(self.parts.columns[index])
         # The other columns do not matter; these values are inside.
         rows = np.repeat(self.extent.lower[None], len(values), axis=0)
         rows[:, inner] = values
-        check_values(self.posterior.kernels[index], values, self.columns[inner])
-        prediction = self.posterior.component(index, rows)
+        check_values(self.parts.kernels[index], values, self.columns[inner])
+        prediction = self.parts.component(index, rows)
         mean = self._shaped(prediction.mean * self.scale)
         if not return_std:
             return mean
@@ -191,7 +193,7 @@ class AdditiveParts:
 
     def predict_at(self, index: int, inputs: NDArray, return_std: bool) -> Any:
         """Return a component at rows of all columns that the kernel sees."""
-        inner = list(self.posterior.features.columns[self.checked(index)])
+        inner = list(self.parts.columns[self.checked(index)])
         return self.predict(index, inputs[:, inner], return_std)
 
     def share(self, values: NDArray[np.float64]) -> Any:
@@ -201,7 +203,7 @@ class AdditiveParts:
 
     def checked(self, index: int) -> int:
         """Return the number of a component; `InputError` if there is none of it."""
-        number = len(self.posterior.features.columns)
+        number = len(self.parts.columns)
         if not isinstance(index, int | np.integer) or not 0 <= index < number:
             raise InputError(f"There are components 0 to {number - 1}, got {index!r}.")
         return int(index)
@@ -228,7 +230,7 @@ def parts_of(model: GPRegressor) -> AdditiveParts:
     """Return the components of an additive regressor; `InputError` if it is another."""
     check_is_fitted(model, "posterior_")
     return AdditiveParts(
-        posterior=_additive(model.posterior_),
+        parts=_additive(model.posterior_),
         kernel=model.kernel_,
         columns=model.columns_,
         names=column_names(model),
@@ -246,7 +248,7 @@ def class_parts(model: GPClassifier, label: Any = None) -> AdditiveParts:
     for known, kernel, posterior, _ in latent_functions(model):
         if label == known or (label is None and len(classes) == 2):
             return AdditiveParts(
-                posterior=_additive(posterior),
+                parts=_additive(posterior),
                 kernel=kernel,
                 columns=model.columns_,
                 names=column_names(model),
@@ -272,7 +274,7 @@ def _levels(model: Any) -> dict[int, tuple[str, ...]]:
 
 
 def is_additive(model: Any) -> bool:
-    """Return whether a fitted model is a sum of components with lattices of their own."""
+    """Return whether a fitted model is a sum of components."""
     posterior = model.posterior_
     return (posterior[0] if isinstance(posterior, tuple) else posterior).additive
 
@@ -287,13 +289,13 @@ def renamed(components: Sequence[Component], names: Names) -> list[Component]:
     return [replace(each, name=names.product(each.columns)) for each in components]
 
 
-def _additive(posterior: Any) -> AdditivePosterior:
+def _additive(posterior: Any) -> AdditivePosterior | ExactComponents:
     if not posterior.additive:
         raise InputError(
-            "This model is not a sum of components with lattices of their own: fit with "
+            "This model is not a sum of components: fit with "
             'kernel="additive-matern32", or a sum of kernels on more than three columns.'
         )
-    return posterior
+    return posterior.components if isinstance(posterior, ExactPosterior) else posterior
 
 
 # ---------------------------------------------------------------------- drawings

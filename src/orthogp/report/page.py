@@ -24,6 +24,7 @@ from orthogp.errors import InputError, require
 from orthogp.inference import Domain
 from orthogp.inference.posterior import Posterior
 from orthogp.persistence import replacing
+from orthogp.report.components import parts_of
 from orthogp.report.diagnostics import (
     LEVELS,
     ClassificationDiagnostics,
@@ -340,7 +341,7 @@ def _by_share(figures: Figures) -> list[tuple[int, ...]]:
     if not figures.additive:
         return []
     shares = [float(np.mean(component.share)) for component in figures.model.components()]
-    columns = [tuple(own) for own in figures.model.posterior_.features.columns]
+    columns = [tuple(own) for own in parts_of(figures.model).parts.columns]
     return [columns[i] for i in np.argsort(shares)[::-1]]
 
 

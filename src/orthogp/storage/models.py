@@ -24,6 +24,7 @@ from orthogp.exact.process import ExactPosterior
 from orthogp.features.series import SeriesFeatures
 from orthogp.files.columns import UNITS, TimeScale
 from orthogp.inference import Certificate, Domain
+from orthogp.inference.component_posterior import AdditivePosterior
 from orthogp.inference.likelihoods import StudentT
 from orthogp.inference.predictive import FamilyPosterior
 from orthogp.inference.separable import VaryingNoise
@@ -377,10 +378,9 @@ class KeptRegressor(KeptFit):
             posterior.kernel, posterior.noise_variance, rows=rows, likelihood=family
         )
         model.statistics_, model.target_shift_ = sketch.statistics, sketch.shift
-        model.posterior_, model.features_ = posterior, getattr(posterior, "features", None)
-        features: Any = model.features_
-        model.period_ = None
-        if posterior.additive:
+        features: Any = getattr(posterior, "features", None)
+        model.posterior_, model.features_, model.period_ = posterior, features, None
+        if isinstance(posterior, AdditivePosterior):
             component_kernels(self.kernel, [tuple(self.columns[list(c)]) for c in features.columns])
             model.period_ = tuple(part.lattice.period for part in features.parts)
         elif isinstance(features, SeriesFeatures) or not isinstance(posterior, FamilyPosterior):

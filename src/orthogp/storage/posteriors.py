@@ -412,6 +412,7 @@ class KeptExact(KeptPosterior):
     X: Annotated[Floats, "n d"] | None = None
     y: Annotated[Floats, "n p"] | None = None
     weights: Annotated[Floats, "n"] | None = None
+    additive: bool = False
 
     @staticmethod
     def _given(posterior: ExactPosterior, sketch: Sketch | None) -> dict[str, Any]:
@@ -429,7 +430,10 @@ class KeptExact(KeptPosterior):
         demand(X.shape[1] == width, f"must have {width} columns", "X")
         _check_mean(self.mean_function, setting, "mean_function")
         own = (self.kernel, self.noise_variance, self.mean_function)
-        return ExactPosterior(*own, Rows(X, y, weights), repeats=setting.repeats)
+        terms = self.kernel.summands if self.additive else ()
+        demand(all(isinstance(term, On) for term in terms), "must be a sum on columns", "kernel")
+        rows, repeats = Rows(X, y, weights), setting.repeats
+        return ExactPosterior(*own, rows, repeats=repeats, additive=self.additive)
 
 
 @dataclass(frozen=True)
