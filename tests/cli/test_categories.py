@@ -141,3 +141,24 @@ def test_up_to_three_other_columns_act_jointly() -> None:
         beside_categories("additive-rbf", 5, {1: 3}),
     ):
         assert [term.columns(5) for term in many.summands] == [(i,) for i in range(5)]
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_truths_are_written_as_they_were_read(tmp_path: Path, kind: str) -> None:
+    rng = np.random.default_rng(0)
+    x, flag = rng.uniform(0, 1, 60), rng.random(60) < 0.5
+    data = tmp_path / f"data.{kind}"
+    if kind == "csv":
+        lines = [f"{a},{b},{a + b}" for a, b in zip(x, flag, strict=True)]
+        data.write_text("\n".join(["x,flag,y", *lines]))
+    else:
+        pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+        pq.write_table(pa.table({"x": x, "flag": flag, "y": x + flag}), data)
+    model, out = tmp_path / "model.orthogp", tmp_path / "out.csv"
+    assert run("fit", data, "--target", "y", "--out", model).exit_code == 0
+    for keep in ((), ("--keep", "flag,y")):
+        assert run("predict", model, data, "--out", out, "--force", *keep).exit_code == 0
+        with out.open(newline="") as stream:
+            rows = list(csv.DictReader(stream))
+        assert [row["flag"].lower() for row in rows] == [str(b).lower() for b in flag]
+        np.testing.assert_allclose([float(row["mean"]) for row in rows], x + flag, atol=0.1)

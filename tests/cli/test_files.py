@@ -209,7 +209,7 @@ def test_predictions_keep_the_rows_and_the_form_of_their_inputs(data: Path, mode
     new.write_text("site,time\nx,2024-03-05T06:00\ny,\nz,2024-03-07\n")
     out = data / "predictions.csv"
     result = succeed("predict", model, new, "--out", out)
-    assert "1 of 3 rows lack an input: no predictions there." in result.stderr
+    assert "1 of 3 rows lacks an input: no predictions there." in result.stderr
     assert result.stdout == f"Predictions at 2 rows: {out}\n"
     rows = list(csv.DictReader(out.read_text().splitlines()))
     assert [row["time"] for row in rows] == ["2024-03-05T06:00:00", "", "2024-03-07T00:00:00"]

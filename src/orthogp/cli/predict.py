@@ -212,6 +212,9 @@ def predict(model: str, where: Where, results: Results, output: Output) -> None:
                 size=size,
             )
             source = source.with_times(times)
+            # What is written True or False stays so.
+            truths = source.truths()
+            source = source.keeping([*others, *truths])
             written = [*others, *source.reading.names, *results.names(fitted)]
             _check_distinct(written)
             console.begin("predicting", source.num_rows)
@@ -220,7 +223,8 @@ def predict(model: str, where: Where, results: Results, output: Output) -> None:
         console.tell_rows(source.reading, tally._replace(missing=0))
         rows = tally.used
         if missing:
-            console.say(f"{missing:,} of {rows:,} rows lack an input: no predictions there.")
+            lack = "lacks" if missing == 1 else "lack"
+            console.say(f"{missing:,} of {rows:,} rows {lack} an input: no predictions there.")
         if outside:
             console.say(
                 f"{outside:,} of {rows:,} rows lie outside the covered domain "
@@ -233,7 +237,8 @@ def predict(model: str, where: Where, results: Results, output: Output) -> None:
             "outside": outside,
             "bad": tally.bad,
         }
-        console.result(f"Predictions at {rows - missing:,} rows: {output.where}", values)
+        number = f"{rows - missing:,} row{'' if rows - missing == 1 else 's'}"
+        console.result(f"Predictions at {number}: {output.where}", values)
 
 
 def _write_grid(
@@ -351,11 +356,13 @@ def _write(
             if domain is not None:
                 beyond = domain.outside(X[:, model.columns_])
                 outside += 0 if beyond is None else int(beyond.sum())
+        reading = source.reading
+        kept = dict(zip(reading.keep, block.kept, strict=True))
         shown = [
-            _shown(values, scale)
-            for values, scale in zip(columns, source.reading.scales, strict=True)
+            kept.pop(name) if name in kept else _shown(values, scale)
+            for name, values, scale in zip(reading.names, columns, reading.scales, strict=True)
         ]
-        writer.write([*block.kept, *shown, *results])
+        writer.write([*kept.values(), *shown, *results])
         tally = tally.plus(block.tally)
         missing += columns.shape[1] - len(X)
         console.advance(block.tally.met)

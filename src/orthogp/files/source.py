@@ -13,7 +13,7 @@ from functools import partial
 from glob import glob, has_magic
 from itertools import chain
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,6 +62,8 @@ _MOST_LEVELS = 1000
 # What a column holds, by its kind, and that in words.
 _SCALES = {"number": type(None), "time": TimeScale, "text": Categories}
 _HOLDS = {type(None): "numbers", TimeScale: "date-times", Categories: "categories in words"}
+# The number of rows that tell whether a column holds True and False.
+_SEEN_ROWS = 1000
 # The bytes at the beginning and at the end of a file that stand for its content.
 _EDGE_BYTES = 2**14
 
@@ -101,6 +103,28 @@ class RowSource:
                     f"hold {_HOLDS[type(want)]}."
                 )
         return replace(self, reading=replace(self.reading, times=tuple(times)))
+
+    def keeping(self, names: Sequence[str]) -> RowSource:
+        """Return the source with other columns kept as they are."""
+        return replace(self, reading=replace(self.reading, keep=tuple(names)))
+
+    def truths(self) -> list[str]:
+        """Return the inputs that hold True or False, as their first rows tell."""
+        numbers = zip(self.reading.inputs, self.reading.times, strict=True)
+        names = [name for name, scale in numbers if scale is None]
+        texts = Reading((), (), None, (), self.reading.skip_bad, keep_missing=True, keep=(*names,))
+        found: list[str] = []
+        kept: list[Any] = []
+        for _, block in replace(self, reading=texts).blocks():
+            kept = list(block.kept)
+            break
+        for name, column in zip(names, kept):
+            first = column[:_SEEN_ROWS]
+            values = first.to_pylist() if hasattr(first, "to_pylist") else first.tolist()
+            words = {str(own) for own in values if own is not None and not is_no_text(str(own))}
+            if words and {word.strip().lower() for word in words} <= {"true", "false"}:
+                found.append(name)
+        return found
 
     def with_categories(self) -> RowSource:
         """Return the source with all texts of its categories known, which takes a pass."""
