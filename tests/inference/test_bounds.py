@@ -483,3 +483,9 @@ def test_certificate_bounds_the_posterior_it_certifies() -> None:
 
 def test_bound_total_is_the_sum_of_its_terms() -> None:
     assert Bound(1.0, 2.0, 4.0).total == 7.0
+
+
+def test_whitening_by_no_features_is_quiet(capfd) -> None:
+    """LAPACK itself writes a complaint on the terminal about matrices of no rows."""
+    assert whiten(np.zeros((0, 0)), np.zeros((0, 9))).shape == (0, 9)
+    assert not any(capfd.readouterr())

@@ -128,6 +128,19 @@ def test_standard_errors_are_honest() -> None:
     assert np.all((ratio > 0.35) & (ratio < 1.9))
 
 
+@pytest.mark.slow
+def test_heavy_tails_have_more_terms() -> None:
+    """10,000 terms of noise with outliers would leave the log noise a standard error of 0.042."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(0, 300, (60_000, 1))
+    sd = np.where(rng.random(len(X)) < 0.02, 5.0, 1.0)
+    y = 2 * np.sin(X) + (sd * rng.standard_normal(len(X)))[:, None]
+    fitter = NeighbourFitter(merge_rows(X, y, None, repeats=True), MeanPrior(), FitSettings())
+    learned = fitter.learn(fitter.starts(Matern32(1.0, 1.0)))
+    assert learned.standard_errors[-1] < 0.039
+    assert learned.start.noise_variance == pytest.approx(1.48, rel=0.12)
+
+
 @pytest.mark.parametrize(
     "num_dims",
     [pytest.param(1, marks=pytest.mark.slow), 4, pytest.param(20, marks=pytest.mark.slow)],

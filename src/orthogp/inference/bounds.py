@@ -167,6 +167,9 @@ def factorise_in_place(scaled_gram: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def whiten(chol: NDArray[np.float64], vectors: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return L⁻¹ v for each column v."""
+    if not len(chol):
+        # LAPACK prints a complaint about matrices of no rows.
+        return np.zeros(vectors.shape)
     return trtrs(chol, np.asfortranarray(vectors), lower=1)[0]
 
 

@@ -60,10 +60,11 @@ _LAST_TERMS = {True: 10_000, False: 2_000}
 _SCORED_TERMS = 2_000
 # The number of terms for each parameter in the last stage: a loss of 5e-4 nats per row.
 _TERMS_PER_PARAMETER = 300
-# The loss in nats per row above which the sample grows.
-_LOSS = 1e-3
-# The most terms of a sample.
-_MOST_TERMS = 20_000
+# The loss in nats per row above which the sample grows, and the most terms of a sample, by whether
+# there are up to three columns or more. Where the kernel is not quite right, predictions from all
+# rows lose several times what the mean term does.
+_LOSS = {True: 3e-4, False: 1e-3}
+_MOST_TERMS = {True: 60_000, False: 20_000}
 # The largest number of rows of which all terms are taken.
 _ALL_TERMS = 6000
 # The number of terms that give the curvature for standard errors.
@@ -167,8 +168,7 @@ class NeighbourFitter:
         self._held = False
         self._head: tuple[Array, Indices] | None = None
         self._progress = Progress()
-        few = self._X.shape[1] <= 3
-        self._last_terms = _LAST_TERMS[few]
+        self._few = few = self._X.shape[1] <= 3
         self._counts = tuple(min(m, max(len(self._X) - 1, 1)) for m in _NEIGHBOURS[few])
 
     def starts(self, kernel: Kernel) -> list[Start]:
@@ -281,7 +281,8 @@ class NeighbourFitter:
         evaluations += sum(found.num_evaluations for found in summits)
         evaluations += sum(found.num_evaluations for _, found in second)
         x = max(second, key=lambda item: item[0])[1].x
-        count = max(self._last_terms, _TERMS_PER_PARAMETER * len(x))
+        allowed, most = _LOSS[self._few], min(len(self._X), _MOST_TERMS[self._few])
+        count = max(_LAST_TERMS[self._few], _TERMS_PER_PARAMETER * len(x))
         while True:
             count = min(count, len(self._X))
             if len(self._X) <= max(count / 0.4, _ALL_TERMS):
@@ -300,9 +301,9 @@ class NeighbourFitter:
                 if near or rounds == 0 or self._settings.late():
                     break
             errors, loss = self._errors(stage, x, limits)
-            if loss < _LOSS or count >= min(len(self._X), _MOST_TERMS) or self._settings.late():
+            if loss < allowed or count >= most or self._settings.late():
                 break
-            count = min(int(1.3 * count * loss / _LOSS) + 1, _MOST_TERMS, 4 * count)
+            count = min(int(1.3 * count * loss / allowed) + 1, most, 4 * count)
         best = Start(unpack(kernel, slots, x[:-1]), float(np.exp(x[-1])))
         return Learned(best, errors, found.converged, evaluations)
 
