@@ -128,6 +128,29 @@ def test_standard_errors_are_honest() -> None:
     assert np.all((ratio > 0.35) & (ratio < 1.9))
 
 
+def smooth_without_noise(n: int) -> tuple[NDArray, NDArray]:
+    X = np.random.default_rng(0).uniform(0, 1, (n, 2))
+    return X, np.sin(4 * X[:, 0]) * np.cos(3 * X[:, 1])
+
+
+def test_variances_agree_with_left_out_rows_where_the_kernel_is_too_rough() -> None:
+    """The likelihood alone gives sds six times the errors: it is decided by rows far apart."""
+    X, f = smooth_without_noise(2500)
+    model = GPRegressor("matern32", solver="neighbours").fit(X[:1500], f[:1500])
+    mean, sd = model.predict(X[1500:], return_std=True, include_noise=True)
+    assert "all variances were multiplied by 0.0" in model.status_
+    assert 0.3 < np.mean((f[1500:] - mean) ** 2 / sd**2) < 3
+    assert 0.9 < np.mean(abs(f[1500:] - mean) < 1.96 * sd) < 0.99
+
+
+def test_variances_that_are_fixed_stay() -> None:
+    X, f = smooth_without_noise(1500)
+    kernel = Matern32(2.0, [1.0, 1.0]).fix("variance")
+    model = GPRegressor(kernel, solver="neighbours").fit(X, f)
+    assert float(model.kernel_.variance) == pytest.approx(2.0)
+    assert "multiplied" not in model.status_
+
+
 @pytest.mark.slow
 def test_heavy_tails_have_more_terms() -> None:
     """10,000 terms of noise with outliers would leave the log noise a standard error of 0.042."""

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from orthogp.errors import PrecisionError
 from orthogp.exact.pairs import MergedRows
 from orthogp.exact.process import ExactObjective
+from orthogp.features.base import prior_variance
 from orthogp.features.series import MeanPrior
 from orthogp.inference.bounds import Bound, Certificate
 from orthogp.inference.parameters import (
@@ -89,6 +90,8 @@ _USUAL = 64
 _SAME = 0.003
 # The relative change of sds by twice as many neighbours above which as many are taken.
 _LOOSE = 0.1
+# The nats per row that variances which agree with left-out rows must be worth: sds off by a third.
+_MISFIT = 0.05
 # The number of left-out rows that decide on the number of neighbours.
 _CHECKED = 500
 # The change of the kernel's metric, as a factor, at which neighbours are found anew.
@@ -122,10 +125,13 @@ class Check(NamedTuple):
         The root mean square change of means, in posterior standard deviations.
     sd_change : float
         The root mean square relative change of standard deviations.
+    squares : (n,)
+        The rows' squared distances from their predictions, relative to the predictive variances.
     """
 
     mean_change: float
     sd_change: float
+    squares: Array
 
 
 class NeighbourFitter:
@@ -227,6 +233,10 @@ class NeighbourFitter:
         best = learned.start
         value = self._log_likelihood(best)
         posterior, check = self._checked(self.posterior(best))
+        factor = self._misfit(best, check) if self._settings.learn else 1.0
+        if factor != 1.0:
+            best = _scaled(best, factor)
+            posterior = self.posterior(best).with_neighbours(posterior.num_neighbours)
         bound = Bound(data_fit=value, complexity=0.0, trace=0.0)
         return Fit(
             kernel=best.kernel,
@@ -241,7 +251,7 @@ class NeighbourFitter:
                 (1 + check.sd_change) ** 2 - 1,
                 kind="estimate",
             ),
-            status=self._status(learned.converged, check),
+            status=self._status(learned.converged, check, factor),
             converged=learned.converged,
             num_evaluations=learned.num_evaluations,
             rows=len(self._X) + self._rows.surplus,
@@ -528,12 +538,12 @@ class NeighbourFitter:
         noise = posterior.noise_variance / self._rows.weights[chosen]
         most = max(len(self._rows.X) - 1, 1)
         counts = sorted({min(count, most) for count in _PREDICTED})
-        found, densities = {}, {}
+        found, densities, squares = {}, {}, {}
         for count in counts:
             found[count] = posterior.with_neighbours(count).predict_left_out(chosen)
             mean, variance = found[count].mean, found[count].variance + noise
-            square = np.mean((y - mean) ** 2, axis=1)
-            densities[count] = -0.5 * (np.log(variance) + square / variance)
+            squares[count] = np.mean((y - mean) ** 2, axis=1) / variance
+            densities[count] = -0.5 * (np.log(variance) + squares[count])
             if self._settings.late():
                 break
         enough = min(densities, key=lambda count: abs(count - _USUAL))
@@ -543,24 +553,55 @@ class NeighbourFitter:
         gain = densities[best] - densities[enough]
         if np.mean(gain) > max(prices[best], np.std(gain) / np.sqrt(size)):
             enough = best
+        checks: dict[int, Check] = {}
         while True:
             if enough >= most:
-                return posterior.with_neighbours(len(self._rows.X)), Check(0.0, 0.0)
+                check = Check(0.0, 0.0, squares[enough])
+                return posterior.with_neighbours(len(self._rows.X)), check
             twice = min(2 * enough, most)
             if twice not in found:
                 found[twice] = posterior.with_neighbours(twice).predict_left_out(chosen)
-            check = _change(found[enough], found[twice])
+            checks[enough] = _change(found[enough], found[twice], squares[enough])
             worse = twice not in densities or np.mean(densities[twice] - densities[enough]) < -_SAME
-            if check.sd_change < _LOOSE or worse:
-                return posterior.with_neighbours(enough), check
+            if checks[enough].sd_change < _LOOSE or worse:
+                break
             # Variances are to be right where more rows do not predict worse.
             enough = twice
+        # More rows are not worth their price where they bring variances no closer.
+        least = min(check.sd_change for check in checks.values())
+        enough = min(
+            count for count, check in checks.items() if check.sd_change <= max(1.1 * least, _LOOSE)
+        )
+        return posterior.with_neighbours(enough), checks[enough]
 
-    def _status(self, converged: bool, check: Check) -> str:
+    def _misfit(self, best: Start, check: Check) -> float:
+        """Return what all variances are to be multiplied by for left-out rows to agree with them.
+
+        A kernel that is rougher than the function has a likelihood that far rows decide, where they
+        are apart; between near ones its variances are too large.
+        """
+        square = float(np.mean(check.squares))
+        error = float(np.std(check.squares)) / np.sqrt(len(check.squares))
+        gain = 0.5 * (square - 1 - np.log(square)) if square > 0 else 0.0
+        if self._settings.beliefs.about_scale or gain < _MISFIT or abs(square - 1) < 3 * error:
+            return 1.0
+        # A variance that is fixed holds all others.
+        wanted = square * prior_variance(best.kernel)
+        is_free = np.isclose(prior_variance(_scaled(best, square).kernel), wanted)
+        none_held = prior_variance(with_variance(best.kernel, 0.0)) == 0
+        return square if is_free and none_held else 1.0
+
+    def _status(self, converged: bool, check: Check, factor: float) -> str:
         parts = [
             f"Twice as many neighbours would move means by {check.mean_change:.2g} posterior sd "
             f"and sds by {100 * check.sd_change:.2g} % (root mean square)."
         ]
+        if factor != 1.0:
+            parts.append(
+                f"Rows that are left out lie {np.sqrt(factor):.2g} times as far from their "
+                f"predictions as the likelihood's sds say, so all variances were multiplied by "
+                f"{factor:.2g}."
+            )
         if self._settings.late():
             parts.append("The time ran out: raise max_seconds to go on learning.")
         elif not converged:
@@ -568,12 +609,18 @@ class NeighbourFitter:
         return " ".join(parts)
 
 
-def _change(few: Gaussian, many: Gaussian) -> Check:
+def _change(few: Gaussian, many: Gaussian, squares: Array) -> Check:
     """Return what the predictions from many neighbours change."""
     sd = np.sqrt(many.variance)
     means = np.sqrt(np.mean((many.mean - few.mean) ** 2 / sd[:, None] ** 2))
     sds = np.sqrt(np.mean((np.sqrt(few.variance) / sd - 1) ** 2))
-    return Check(float(means), float(sds))
+    return Check(float(means), float(sds), squares)
+
+
+def _scaled(start: Start, factor: float) -> Start:
+    """Return hyperparameters whose variances, that of the noise too, are so many times as large."""
+    kernel = with_variance(start.kernel, factor * prior_variance(start.kernel))
+    return replace(start, kernel=kernel, noise_variance=factor * start.noise_variance)
 
 
 def _moved(known: Array, lengths: Array) -> bool:
