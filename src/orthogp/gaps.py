@@ -47,11 +47,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from orthogp.errors import InputError, check_finite
 from orthogp.features import MeanPrior
-from orthogp.fields.evidence import IterativeObjective, scale_entries
+from orthogp.fields.evidence import IterativeObjective
 from orthogp.fields.fitting import Budget, choose_lattice
 from orthogp.fields.model import Equations, Model, ModePosterior, Solution, solve
 from orthogp.fields.system import Modes, Reals, centred_from_half, half_of
-from orthogp.inference.parameters import Start, learned_slots, pack, unpack
+from orthogp.inference.parameters import Start, learned_slots, pack, scale_entries, unpack
 from orthogp.kernels import Kernel
 from orthogp.learning.limits import parameter_limits, within_limits
 from orthogp.learning.problem import Progress

@@ -36,14 +36,12 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from orthogp.errors import PrecisionError
 from orthogp.features import MeanPrior
-from orthogp.features.base import prior_variance
 from orthogp.fields.model import Model, Preconditioner, Solution, solve
 from orthogp.fields.system import DataDensity, ModeGrid, Modes, Reals
-from orthogp.inference.parameters import LogPrior, Slot, learned_slots, pack, unpack
+from orthogp.inference.parameters import LogPrior, learned_slots, pack, scale_entries, unpack
 from orthogp.kernels import Kernel
 from orthogp.learning.layout import Limits
 from orthogp.learning.optimise import box_step
@@ -329,15 +327,6 @@ def _lanczos_logs(solution: Solution, num: int) -> Reals:
             for values, vectors in spectra
         ]
     )
-
-
-def scale_entries(kernel: Kernel, slots: tuple[Slot, ...]) -> NDArray[np.int64] | None:
-    """Return which log parameters scale with all variances; None if a variance is fixed."""
-    vector, scaled = pack(kernel, slots), pack(kernel.scaled(np.e), slots)
-    moved = prior_variance(unpack(kernel, slots, scaled))
-    if not np.isclose(moved, np.e * prior_variance(kernel)):
-        return None
-    return np.flatnonzero(scaled != vector)
 
 
 class Climb(NamedTuple):

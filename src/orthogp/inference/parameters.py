@@ -24,6 +24,7 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 
 from orthogp.errors import KernelError
+from orthogp.features.base import prior_variance
 from orthogp.features.series import omega_blocks
 from orthogp.inference.separable import Likelihood
 from orthogp.kernels import Kernel
@@ -312,3 +313,12 @@ def _entries(slots: tuple[Slot, ...]) -> Iterator[tuple[Place, slice]]:
     for slot in slots:
         yield (slot.primitive, slot.name), slice(at, at + slot.size)
         at += slot.size
+
+
+def scale_entries(kernel: Kernel, slots: tuple[Slot, ...]) -> NDArray[np.int64] | None:
+    """Return which log parameters scale with all variances; None if a variance is fixed."""
+    vector, scaled = pack(kernel, slots), pack(kernel.scaled(np.e), slots)
+    moved = prior_variance(unpack(kernel, slots, scaled))
+    if not np.isclose(moved, np.e * prior_variance(kernel)):
+        return None
+    return np.flatnonzero(scaled != vector)

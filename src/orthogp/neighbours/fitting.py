@@ -24,13 +24,13 @@ from numpy.typing import NDArray
 from orthogp.errors import PrecisionError
 from orthogp.exact.pairs import MergedRows
 from orthogp.exact.process import ExactObjective
-from orthogp.features.base import prior_variance
 from orthogp.features.series import MeanPrior
 from orthogp.inference.bounds import Bound, Certificate
 from orthogp.inference.parameters import (
     Slot,
     learned_slots,
     pack,
+    scale_entries,
     unpack,
     with_lengthscale_per_column,
 )
@@ -233,9 +233,10 @@ class NeighbourFitter:
         best = learned.start
         value = self._log_likelihood(best)
         posterior, check = self._checked(self.posterior(best))
-        factor = self._misfit(best, check) if self._settings.learn else 1.0
+        factor = self._misfit(best, check) if learned.standard_errors.size else 1.0
         if factor != 1.0:
-            best = _scaled(best, factor)
+            noise_variance = factor * best.noise_variance
+            best = replace(best, kernel=best.kernel.scaled(factor), noise_variance=noise_variance)
             posterior = self.posterior(best).with_neighbours(posterior.num_neighbours)
         bound = Bound(data_fit=value, complexity=0.0, trace=0.0)
         return Fit(
@@ -338,7 +339,7 @@ class NeighbourFitter:
     def last_stage(self, kernel: Kernel) -> Stage:
         """Return the objective that learning ends with, of as many terms as usual."""
         slots = learned_slots(kernel)
-        count = max(self._last_terms, _TERMS_PER_PARAMETER * len(slots))
+        count = max(_LAST_TERMS[self._few], _TERMS_PER_PARAMETER * len(slots))
         whole = len(self._X) <= max(count / 0.4, _ALL_TERMS)
         return self._stage(kernel, len(self._X) if whole else count, self._counts[2])
 
@@ -583,13 +584,10 @@ class NeighbourFitter:
         square = float(np.mean(check.squares))
         error = float(np.std(check.squares)) / np.sqrt(len(check.squares))
         gain = 0.5 * (square - 1 - np.log(square)) if square > 0 else 0.0
-        if self._settings.beliefs.about_scale or gain < _MISFIT or abs(square - 1) < 3 * error:
-            return 1.0
         # A variance that is fixed holds all others.
-        wanted = square * prior_variance(best.kernel)
-        is_free = np.isclose(prior_variance(_scaled(best, square).kernel), wanted)
-        none_held = prior_variance(with_variance(best.kernel, 0.0)) == 0
-        return square if is_free and none_held else 1.0
+        held = scale_entries(best.kernel, learned_slots(best.kernel)) is None
+        held |= self._settings.beliefs.about_scale
+        return 1.0 if held or gain < _MISFIT or abs(square - 1) < 3 * error else square
 
     def _status(self, converged: bool, check: Check, factor: float) -> str:
         parts = [
@@ -615,12 +613,6 @@ def _change(few: Gaussian, many: Gaussian, squares: Array) -> Check:
     means = np.sqrt(np.mean((many.mean - few.mean) ** 2 / sd[:, None] ** 2))
     sds = np.sqrt(np.mean((np.sqrt(few.variance) / sd - 1) ** 2))
     return Check(float(means), float(sds), squares)
-
-
-def _scaled(start: Start, factor: float) -> Start:
-    """Return hyperparameters whose variances, that of the noise too, are so many times as large."""
-    kernel = with_variance(start.kernel, factor * prior_variance(start.kernel))
-    return replace(start, kernel=kernel, noise_variance=factor * start.noise_variance)
 
 
 def _moved(known: Array, lengths: Array) -> bool:
