@@ -202,6 +202,22 @@ def test_few_rows_of_a_rough_function_are_read_instead_of_sums_that_do_not_reach
     assert np.mean((model.predict(X_new) > 0.5) != y_new) < 0.2
 
 
+@pytest.mark.slow
+def test_many_rows_that_a_lattice_cannot_resolve_go_to_the_nearest():
+    """The score of rows left out is that of new rows: within four standard errors of 0.012."""
+    X, y = squares(2600)
+    model = GPRegressor("matern32", likelihood="binomial", max_features=151).fit(X, y)
+    scores = {trial.engine: trial.score for trial in model.trials_}
+    assert model.engine_ == "neighbours"
+    assert scores["neighbours"] > scores["dense"] + 0.01
+    X_new, y_new = squares(2000, seed=1)
+    p = model.predict(X_new)
+    assert np.mean((p > 0.5) != y_new) < 0.17
+    assert np.mean(np.log(np.where(y_new, p, 1 - p))) == pytest.approx(
+        scores["neighbours"], abs=0.05
+    )
+
+
 def test_sums_alone_say_that_they_do_not_reach_a_rougher_function():
     X, y = squares(1200)
     settings = {"likelihood": "binomial", "max_features": 201, "solver": "dense"}
