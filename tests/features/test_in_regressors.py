@@ -340,3 +340,15 @@ def test_a_family_is_known_by_the_names_in_its_class() -> None:
     assert type(resolve_features("named-in-a-test", 9, 1)) is Named
     assert type(resolve_features("trig", 9, 1)) is Trig
     del FAMILIES["named-in-a-test"]
+
+
+@pytest.mark.parametrize("features", ["trig", "inducing-points"])
+def test_the_tolerance_of_a_certificate_is_the_one_asked_for(features: str) -> None:
+    rng = np.random.default_rng(0)
+    X = rng.uniform(0, 1, (400, 1))
+    y = np.sin(9 * X[:, 0]) + 0.3 * rng.standard_normal(400)
+    settings = {"features": features, "num_features": 21, "kernel": "rbf"}
+    found = [GPRegressor(**settings, tolerance=t).fit(X, y).certificate_ for t in (1e-9, 0.5)]
+    assert [one.tolerance for one in found] == [1e-9, 0.5]
+    assert found[0].error == found[1].error > 1e-9
+    assert [one.holds for one in found] == [False, True]
