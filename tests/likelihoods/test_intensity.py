@@ -156,6 +156,86 @@ def test_an_exposure_of_nothing_is_refused():
         GPIntensity().fit([1.0, 2.0], (0, 6), exposure=0.0)
 
 
+# ---------------------------------------------------------------------- surroundings
+
+
+def watched(x):
+    return 1 + (x[:, 0] > 3)
+
+
+def wave(x):
+    return np.sin(5 * x[:, 0])
+
+
+@pytest.mark.parametrize("exposure", [np.full(7, 2.0), lambda x: np.full(len(x), 2.0)])
+def test_an_exposure_that_is_the_same_everywhere_is_a_number(exposure):
+    kernel = RBF(1.0, 0.8)
+    number = GPIntensity(kernel, learn=False).fit(EVENTS, (0, 6), exposure=2.0)
+    other = GPIntensity(kernel, learn=False).fit(EVENTS, (0, 6), exposure=exposure)
+    np.testing.assert_allclose(other.predict(GRID), number.predict(GRID), rtol=1e-6)
+    assert other.elbo_ == pytest.approx(number.elbo_, abs=1e-4)
+
+
+def test_an_exposure_that_varies_is_that_of_counts_in_small_cells():
+    kernel, cells = RBF(1.0, 0.8), 300
+    model = GPIntensity(kernel, learn=False).fit(EVENTS, (0, 6), exposure=watched)
+    edges = np.linspace(0, 6, cells + 1)
+    middles = (edges[1:] + edges[:-1])[:, None] / 2
+    counts = GPRegressor(kernel, likelihood="poisson", learn=False, domain=(0.0, 6.0))
+    counts.fit(middles, np.histogram(EVENTS, edges)[0], exposure=watched(middles) * 6 / cells)
+    np.testing.assert_allclose(model.predict(GRID), counts.predict(GRID), rtol=2e-2)
+    number, _ = model.expected_number([[0.0], [3.0]], [[3.0], [6.0]])
+    assert abs(number.sum() - len(EVENTS)) < 0.02 * len(EVENTS)
+
+
+def test_effects_of_covariates_maximise_the_bound_and_bend_it_as_their_errors_say():
+    kernel, rng = RBF(0.5, 1.5), np.random.default_rng(3)
+    x = rng.uniform(0, 6, (2000, 1))
+    x = x[rng.uniform(size=2000) < np.exp(0.6 * (wave(x) - 1))]
+    model = GPIntensity(kernel, learn=False).fit(x, (0, 6), covariates={"wave": wave})
+    (value,), (error,) = model.effects_.values, model.effects_.standard_errors
+    assert abs(value - 0.6) < 4 * error
+    assert f"wave  {value:.4g} ± {error:.2g}" in model.summary()
+
+    def bound(effect):
+        """Return the bound with the effect in the exposure, whose logarithm is added by hand."""
+        own = GPIntensity(kernel, learn=False)
+        own.fit(x, (0, 6), exposure=lambda at: np.exp(effect * wave(at)))
+        return own.elbo_ + effect * wave(x).sum()
+
+    below, here, above = (bound(value + step) for step in (-error, 0.0, error))
+    assert here - below == pytest.approx(0.5, abs=0.05)
+    assert here - above == pytest.approx(0.5, abs=0.05)
+
+
+def test_files_hold_exposures_and_covariates(tmp_path):
+    model = GPIntensity(RBF(1.0, 0.8), learn=False)
+    model.fit(EVENTS, (0, 6), exposure=watched, covariates={"wave": np.sin(np.arange(20.0))})
+    model.save(tmp_path / "m.orthogp")
+    again = GPIntensity.load(tmp_path / "m.orthogp")
+    np.testing.assert_allclose(again.predict(GRID), model.predict(GRID), rtol=1e-9)
+    assert again.summary() == model.summary()
+
+
+@pytest.mark.parametrize(
+    ("known", "sentence"),
+    [
+        ({"exposure": -1.0}, "exposure must be a positive number"),
+        ({"exposure": np.array([1.0, -1.0])}, "exposure must be positive where"),
+        ({"exposure": np.ones((3, 3))}, "an axis of two or more values for each of 1 columns"),
+        ({"exposure": lambda x: 1.0 * (x[:, 0] > 5)}, "events where the exposure is zero"),
+        ({"covariates": [np.arange(3.0)]}, "must be a dictionary of names"),
+        ({"covariates": {"a": np.ones(3)}}, "'a' is the same everywhere"),
+        ({"covariates": {"a": np.array([0.0, np.nan])}}, "no finite numbers"),
+        ({"covariates": {"a": wave, "b": lambda x: 2 * wave(x)}}, "'a', 'b' are collinear"),
+        ({"covariates": {"a": lambda x: 1.0}}, "one number for each row of places"),
+    ],
+)
+def test_surroundings_that_cannot_be_are_refused_in_one_sentence(known, sentence):
+    with pytest.raises(InputError, match=sentence):
+        GPIntensity(RBF(1.0, 0.8)).fit(EVENTS, (0, 6), **known)
+
+
 def run(*arguments: object) -> tuple[int, str, str]:
     found = CliRunner().invoke(main, [str(argument) for argument in arguments])
     return found.exit_code, found.stdout, found.stderr

@@ -202,12 +202,27 @@ class SeparableFitter:
         """Return where learning ends."""
         if not self._settings.learn:
             kernel = choice.kernel if previous is None else previous
-            return self._held(kernel, self._final_size, 1.0)
+            return self._known_kernel(kernel, 1.0)
         if previous is not None:
-            stage = self._held(previous, self._final_size, HEADROOM_LAST)
+            stage = self._known_kernel(previous, HEADROOM_LAST)
         else:
             stage = self._first_stage(self._starts(choice))
         return self._settled(stage)
+
+    def _known_kernel(self, kernel: Kernel, headroom: float) -> Stage:
+        """Return the stage of a kernel, with fewer features on a longer period if it must be."""
+        refused = UnresolvedError()
+        for room in (headroom, *(own for own in (HEADROOM_LAST, HEADROOM_FIRST) if own > headroom)):
+            try:
+                return self._held(kernel, self._final_size, room)
+            except UnresolvedError as error:
+                refused = error
+        size = self._final_size(kernel, self._layout.thinned(kernel, HEADROOM_FIRST))
+        while self._settings.num_features is None and size > 2 * _FEWEST:
+            size //= 2
+            with suppress(UnresolvedError):
+                return self._held(kernel, size, HEADROOM_FIRST)
+        raise refused
 
     def _starts(self, choice: KernelChoice) -> list[list[Kernel]]:
         """Return kernels to start from, by shape, one to be tried if that before is unresolved."""
@@ -252,11 +267,10 @@ class SeparableFitter:
         for _ in range(8):
             components, wanted = self._wanted(best, most)
             size = min(wanted, 4 * best.num_features)
-            try:
-                stage = self._searched(best, size, components, _LONG)
-            except UnresolvedError:
+            stage = self._resolved(best, size, components)
+            if stage is None:
                 # The last stage was resolved, and stays.
-                break
+                return replace(best, fenced=True)
             gain = stage.value - best.value
             if gain > 0 or stage.num_features > best.num_features:
                 best = stage
@@ -268,6 +282,26 @@ class SeparableFitter:
                 break
         return best
 
+    def _resolved(self, best: Stage, size: int, components: Components) -> Stage | None:
+        """Return the stage of a lattice and a number of features, or of what sums resolve instead.
+
+        On a longer period as many features reach less far, which sums may resolve.
+        """
+        longer, before = self._layout.thinned(best.kernel, HEADROOM_LAST), best.num_features
+        with suppress(UnresolvedError):
+            return self._searched(best, size, components, _LONG)
+        options = [] if _alike(components, longer) else [(size, longer)]
+        for number in ((size + before) // 2, (size + 3 * before) // 4):
+            if number > _SPARE * before:
+                options += [(number, components), (number, longer)]
+        if not best.converged:
+            options.append((before, best.components))
+        for number, own in options:
+            with suppress(UnresolvedError):
+                stage = self._searched(best, number, own, _LONG)
+                return replace(stage, fenced=True)
+        return None
+
     def _placed(self, best: Stage) -> Stage:
         """Return the best stage with periods a step longer or shorter along one axis at a time."""
         while not self._settings.late():
@@ -277,8 +311,13 @@ class SeparableFitter:
                     trial = self._searched(best, best.num_features, components, 1)
                     expected.append((trial.value + trial.promised, trial))
             value, trial = max(expected, key=lambda own: own[0], default=(-np.inf, best))
-            if value > best.value:
+            if value <= best.value:
+                break
+            try:
                 trial = self._searched(trial, best.num_features, trial.components, _BRIEF)
+            except UnresolvedError:
+                # A rough search may have ended where a closer one is not resolved.
+                break
             if trial.value <= best.value:
                 break
             best = trial

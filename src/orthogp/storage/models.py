@@ -57,6 +57,7 @@ from orthogp.storage.codec import (
 )
 from orthogp.storage.container import FilePath, Header, read_file, write_file
 from orthogp.storage.posteriors import KeptPosterior, Setting, kept_of, restored
+from orthogp.storage.surroundings import NOTHING_KNOWN, KeptSurroundings
 from orthogp.validation import check_settings, kernel_of
 
 Saved = TypeVar("Saved")
@@ -399,23 +400,22 @@ class KeptIntensity(KeptFit):
     rate: float
     exposure: float
     regressor: KeptModel
+    surroundings: KeptSurroundings = NOTHING_KNOWN
 
     @staticmethod
     def _given(model: Any) -> dict[str, Any]:
-        return {"regressor": KeptModel.of(model.regressor_, KeptRegressor)}
+        regressor = KeptModel.of(model.regressor_, KeptRegressor)
+        return {"regressor": regressor, "surroundings": KeptSurroundings.of(model)}
 
     def _derive(self, model: Any) -> None:
-        lower, upper = self.window
-        demand_shape(lower, (model.n_features_in_,), "window")
-        good = lower.shape == upper.shape and np.isfinite(self.window) & (lower < upper)
-        demand(good, "must have finite lower edges below the upper ones", "window")
+        d = model.n_features_in_
         for name in ("num_events", "rate", "exposure"):
             demand(getattr(self, name) > 0, "must be positive", name)
         demand(isinstance(self.regressor.fit, KeptRegressor), "must be a GPRegressor", "regressor")
-        fits = self.regressor.num_columns == model.n_features_in_
-        demand(fits, "must have the columns of the window", "regressor")
+        demand(self.regressor.num_columns == d, "must have the window's columns", "regressor")
         regressor = self.regressor.model(import_module("orthogp").GPRegressor)
         demand(regressor.likelihood == "poisson", "must be of Poisson counts", "regressor")
+        model._surround(*self.surroundings.restored(self.window, self.exposure, d))
         model._adopt(regressor)
 
 
