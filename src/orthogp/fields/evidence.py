@@ -163,7 +163,7 @@ class IterativeObjective:
         num_threads: int = 1,
     ) -> None:
         self.statistics = statistics
-        self.density = DataDensity(statistics, num_threads)
+        self.density = DataDensity(statistics, num_threads, repeats=repeats)
         self.kernel = kernel
         self.mean = mean
         self.slots = learned_slots(kernel)
@@ -205,7 +205,7 @@ class IterativeObjective:
         relative = np.divide(prior.jacobian, masses, out=zeros, where=masses > 0)
         weights = np.broadcast_to(grid.weights, grid.shape)
         resolved = np.tensordot(weights, prior.jacobian, axes=grid.num_dims)
-        unresolved = (prior.variance_jacobian - resolved) / noise
+        unresolved = (prior.variance_jacobian - resolved) * self.density.average_weight / noise
         if model.unresolved == 0:
             unresolved[:] = 0.0
         chain = np.eye(len(vector))

@@ -283,8 +283,10 @@ class IterativeFitter:
             for limit in (settings.max_memory, settings.num_features)
         )
         budget = Budget(memory, modes, self._seconds_at_first)
-        count = sketch.statistics.count
-        return choose_lattice(start, count, sketch.extent, settings.wrap_tolerance, budget)
+        unit = settings.noise_unit
+        rows = sketch.statistics.count / unit
+        start = replace(start, noise_variance=start.noise_variance / unit)
+        return choose_lattice(start, rows, sketch.extent, settings.wrap_tolerance, budget)
 
     def fit(
         self, start: Start, lattice: FrequencyLattice | None = None, rival: Start | None = None
@@ -491,14 +493,17 @@ def _estimate(model: Model, residual: float, variance: VarianceField, width: Rea
 
         means      ‖r‖ + √(d ρ/(1 + ρ)/v)   posterior sd
         variances  the error of their average over draws + d/σ²
+
+    σ² being the noise variance at a row of average weight.
     """
-    left_out, noise = model.unresolved, model.noise_variance
+    left_out, density = model.unresolved, model.system.density
+    noise = model.noise_variance / density.average_weight
     grid = model.system.grid
     edge = np.any(np.abs(grid.indices) == grid.extent, axis=-1)
     # `even` takes rows as spread over the whole period.
-    crowding = float(np.prod(model.system.density.lattice.period / width))
+    crowding = float(np.prod(density.lattice.period / width))
     ratio = crowding * (float(np.max(model.preconditioner.even[edge])) - 1)
-    typical = noise * model.determined / model.system.density.count + left_out
+    typical = model.noise_variance * model.determined / density.count + left_out
     mean_error = residual + np.sqrt(left_out * ratio / (1 + ratio) / typical)
     variance_error = variance.relative_error + left_out / noise
     return Certificate(
@@ -511,7 +516,8 @@ def _bounds(
 ) -> tuple[Bound, Bound]:
     r"""Return lower and upper bound of the q(f) that predicts.
 
-    q has the noise s² = σ² + d where the model has σ²; the lower bound is that of any q,
+    q has the noise s² = σ² + w d, with the average weight w, where the model has σ²; the lower
+    bound is that of any q,
 
         −N/2 log 2πσ² − (‖y − Φx‖² + s²τ + N d)/(2σ²) − ½ (‖x‖² − τ + log|B|),   τ = M − tr B⁻¹
 

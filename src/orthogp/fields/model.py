@@ -458,7 +458,8 @@ class Model:
     """Hyperparameters on a lattice.
 
     `unresolved` is d, the prior variance of the modes beyond the lattice. The masses of the system
-    include the offset of the mean function in mode zero, its noise variance is s² = σ² + d.
+    include the offset of the mean function in mode zero, its noise variance is s² = σ² + w d, with
+    the average weight w of precisions (1 for weights that count rows).
     """
 
     kernel: Kernel
@@ -488,7 +489,7 @@ class Model:
         if mean.offset_variance:
             masses = masses.copy()
             masses[(0,) * masses.ndim] += mean.offset_variance
-        noise = noise_variance + unresolved
+        noise = noise_variance + density.average_weight * unresolved
         if TOLERANCE * density.count * prior_variance(kernel) > noise:
             raise PrecisionError(
                 "The noise variance is too small, relative to the signal and the number of rows, "

@@ -196,10 +196,17 @@ def fast_extent(extent: int) -> int:
 
 
 class DataDensity:
-    """What products with B need of the rows: their density on a grid, and the sums."""
+    """What products with B need of the rows: their density on a grid, and the sums.
 
-    def __init__(self, statistics: FourierStatistics, num_threads: int = 1) -> None:
+    `repeats` says whether weights count rows; else they are precisions, of the average
+    `average_weight`: modes that the lattice lacks add that times their variance to σ².
+    """
+
+    def __init__(
+        self, statistics: FourierStatistics, num_threads: int = 1, *, repeats: bool = True
+    ) -> None:
         self.statistics = statistics
+        self.average_weight = 1.0 if repeats else float(statistics.count / statistics.rows)
         self.lattice = statistics.lattice
         self.count = statistics.count
         extent = tuple(int(k) for k in statistics.lattice.extent)

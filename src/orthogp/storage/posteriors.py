@@ -380,7 +380,7 @@ class KeptIterative(KeptPosterior):
         if not isinstance(sums, FourierStatistics) or sketch is None:
             raise RefusedError("needs sums on one lattice")
         threads = setting.num_threads or 1
-        density = DataDensity(sums, threads)
+        density = DataDensity(sums, threads, repeats=setting.repeats)
         p, q = setting.num_targets, sketch.mean.num_slopes
         demand_shape(self.slopes, (q, p), "slopes")
         demand_shape(self.modes, (p, *density.grid.shape), "modes")
