@@ -338,6 +338,7 @@ def test_weights_repeat_rows():
     assert weighted.elbo_ == pytest.approx(repeated.elbo_, rel=1e-6)
 
 
+@pytest.mark.filterwarnings("ignore:All targets share one kernel")
 def test_several_targets():
     targets = np.stack([Y, 3 * X[:, 0] - 1], axis=1)
     own = regressor(learn=True, max_seconds=5).fit(X, targets)

@@ -2,6 +2,7 @@
 
 import contextlib
 import pickle
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -322,8 +323,8 @@ def test_duplicated_rows_need_no_jitter():
 
 
 def test_several_targets_equal_one_model_each_with_the_same_kernel():
-    X, y, _ = waves(300)
-    Y = np.stack([y, 100 + 5 * np.cos(9 * X[:, 0])], axis=1)
+    X, y, f = waves(300)
+    Y = np.stack([y, 100 + 5 * np.cos(9 * X[:, 0]) + y - f], axis=1)
     kernel = RBF(4.0, 0.2)
     options = {"learn": False, "noise_variance": 0.02}
     both = GPRegressor(kernel, **options).fit(X, Y)
@@ -569,3 +570,18 @@ def test_rows_can_be_added_where_the_kernel_leaves_out_columns():
     model.partial_fit(X[60:], y[60:])
     assert model.statistics_.rows == 80
     np.testing.assert_array_equal(model.columns_, [2])
+
+
+@pytest.mark.parametrize("solver", ["exact", "dense", "neighbours"])
+def test_targets_whose_noise_levels_differ_are_warned_of(solver):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(0, 6, (400, 1))
+    noise = rng.standard_normal((400, 2))
+    signal = np.c_[np.sin(X[:, 0]), np.cos(X[:, 0])]
+    model = GPRegressor(RBF(), noise_variance=0.1, learn=False, solver=solver)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.fit(X, signal + noise * [0.2, 0.25])
+    with pytest.warns(FitWarning, match="too narrow for target 1 and too wide for target 0"):
+        model.fit(X, signal + noise * [0.05, 1.0])
+    assert "the same for all targets" in model.summary()

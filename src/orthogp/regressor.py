@@ -45,6 +45,7 @@ from orthogp.validation import (
     kernel_of,
     warn_constant_columns,
     warn_repeated_rows,
+    warn_shared_noise,
     with_sizes,
 )
 
@@ -121,7 +122,7 @@ class GPRegressor(GPPredictor):
         "gamma", "student-t"}
         How targets come about, given f; see docs/likelihoods.md. Under all but the first the
         posterior of f is the closest Gaussian. One kernel on up to three columns learns from sums;
-        others, and "student-t" (noise with outliers), keep up to 5000 rows.
+        others, and "student-t" (noise with outliers), keep the rows.
 
     Attributes
     ----------
@@ -243,6 +244,9 @@ class GPRegressor(GPPredictor):
         warn_repeated_rows(rows)
         self._adopt(outcome, None, began)
         self._one_target = rows.one_target or self.likelihood_ is not None
+        if not self._one_target:
+            seen = outcome.model.see(rows).standardised(outcome.units)
+            warn_shared_noise(seen, outcome.posterior)
         return self
 
     def fit_files(

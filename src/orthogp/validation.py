@@ -19,6 +19,7 @@ from orthogp.inference import Domain
 from orthogp.inference.bounds import TOLERANCE
 from orthogp.inference.likelihoods import LIKELIHOODS, resolve_likelihood
 from orthogp.inference.parameters import Beliefs
+from orthogp.inference.predictive import PredictivePosterior
 from orthogp.inference.separable import GAUSSIAN, Likelihood, VaryingNoise
 from orthogp.kernels import Kernel, Noise
 from orthogp.kernels.terms import (
@@ -57,6 +58,11 @@ _LARGEST_INPUT = 1e120
 _LARGEST_TARGET = 1e151
 # The fewest different rows of which copies are told from rows that are equal by chance.
 _LEAST_COPIED = 10
+# The fewest rows, and the most, by which the noise levels of several targets are compared.
+_LEAST_COMPARED = 30
+_MOST_COMPARED = 1000
+# The largest ratio of two targets' residuals at which one noise level serves both.
+_UNEQUAL = 1.5
 # The largest number of rows that weights may stand for; no noise variance resolves as many.
 _MOST_REPEATS = 1e30
 
@@ -310,6 +316,35 @@ def warn_constant_columns(estimator: Any, X: NDArray, columns: NDArray[np.int64]
             FitWarning,
             stacklevel=4,
         )
+
+
+def warn_shared_noise(rows: Rows, posterior: PredictivePosterior) -> None:
+    """Warn if residuals of standardised targets are much larger in some targets than in others.
+
+    Targets share kernel and noise variance, so that residuals are smoothed alike: their mean
+    squares have the ratios of the noise variances.
+    """
+    some = np.random.default_rng(0).permutation(len(rows.X))[:_MOST_COMPARED]
+    varying = np.flatnonzero(np.ptp(rows.y, axis=0))
+    if len(some) < _LEAST_COMPARED or len(varying) < 2:
+        return
+    part = rows.part(some)
+    squares = (part.y - posterior.predict(part.X)[0]) ** 2
+    sds = np.sqrt(np.average(squares, axis=0, weights=part.weights))
+    low, high = varying[np.argmin(sds[varying])], varying[np.argmax(sds[varying])]
+    if sds[high] > _UNEQUAL * sds[low]:
+        warnings.warn(
+            "All targets share one kernel and one noise level, but on that scale the residuals of "
+            f"target {high} are {_times(sds[high], sds[low])} as large as those of target {low}: "
+            f"standard deviations are too narrow for target {high} and too wide for target {low}. "
+            "Fit each target by itself.",
+            FitWarning,
+            stacklevel=3,
+        )
+
+
+def _times(large: float, small: float) -> str:
+    return f"{large / small:.2g} times" if small > 0 else "many times"
 
 
 def warn_repeated_rows(rows: Rows) -> None:

@@ -216,7 +216,8 @@ def _noise(model: GPRegressor) -> _Line:
     family = model.likelihood_
     if family is None:
         sd = float(np.sqrt(model.noise_variance_))
-        return "noise", f"variance {model.noise_variance_:.4g} (sd {sd:.4g})"
+        shared = ", the same for all targets" if len(model.target_scale_) > 1 else ""
+        return "noise", f"variance {model.noise_variance_:.4g} (sd {sd:.4g}){shared}"
     dispersion = "" if model.dispersion_ is None else f", dispersion {model.dispersion_:.4g}"
     if model.noise_posterior_ is not None:
         sd = float(np.sqrt(model.noise_variance_))
