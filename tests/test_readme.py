@@ -54,7 +54,8 @@ def test_examples_of_gaps_print_what_the_page_shows(example):
     number = r"-?\d[\d,]*\.?\d*"
     assert re.sub(number, "#", printed.getvalue()) == re.sub(number, "#", shown)
     found, expected = (
-        [float(own) for own in re.findall(number, output)] for output in (printed.getvalue(), shown)
+        [float(own.replace(",", "")) for own in re.findall(number, output)]
+        for output in (printed.getvalue(), shown)
     )
     np.testing.assert_allclose(found, expected, rtol=0.05, atol=0.03)
 

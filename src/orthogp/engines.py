@@ -389,13 +389,14 @@ def _different(attempt: Attempt, kept: KeptRows) -> Rows:
 
 
 def _row_guess(attempt: Attempt, rows: Rows) -> Guess:
-    standardised = rows.standardised(attempt.units)
-    X, y = standardised.inputs, standardised.y
+    rows = rows.standardised(attempt.units)
+    X, y = rows.inputs, rows.y
     if rows.num_covariates:
         # What covariates explain without the process says nothing of its lengthscales.
-        columns = attempt.sketch.mean.features(standardised.X)
+        columns = attempt.sketch.mean.features(rows.X)
         y = y - columns @ np.linalg.lstsq(columns, y, rcond=None)[0]
-    return lambda kernel, noise: starts_for_rows(kernel, X, y, noise)
+    per_column = attempt.model.inner.from_name or not attempt.model.additive
+    return lambda kernel, noise: starts_for_rows(kernel, X, y, noise, per_column=per_column)
 
 
 def fit_neighbours(

@@ -333,18 +333,15 @@ def warn_shared_noise(rows: Rows, posterior: PredictivePosterior) -> None:
     sds = np.sqrt(np.average(squares, axis=0, weights=part.weights))
     low, high = varying[np.argmin(sds[varying])], varying[np.argmax(sds[varying])]
     if sds[high] > _UNEQUAL * sds[low]:
+        times = f"{sds[high] / sds[low]:.2g} times" if sds[low] > 0 else "many times"
         warnings.warn(
             "All targets share one kernel and one noise level, but on that scale the residuals of "
-            f"target {high} are {_times(sds[high], sds[low])} as large as those of target {low}: "
+            f"target {high} are {times} as large as those of target {low}: "
             f"standard deviations are too narrow for target {high} and too wide for target {low}. "
             "Fit each target by itself.",
             FitWarning,
             stacklevel=3,
         )
-
-
-def _times(large: float, small: float) -> str:
-    return f"{large / small:.2g} times" if small > 0 else "many times"
 
 
 def warn_repeated_rows(rows: Rows) -> None:

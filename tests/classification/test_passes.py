@@ -365,19 +365,6 @@ def test_best_of_several_kernels_is_taken():
     np.testing.assert_allclose(float(fit.kernel.parameters()["lengthscale"][0]), 0.5)
 
 
-@pytest.mark.slow
-def test_scarce_features_get_a_shorter_period(monkeypatch):
-    rows = make_labels(600, 2)
-    kernel = Matern32(4.0, [1.2, 1.2])
-    short = make_fitter(rows, num_features=61)[0].fit([kernel])
-    monkeypatch.setattr(LogisticFitter, "_shortened", lambda self, best: best)
-    long = make_fitter(rows, num_features=61)[0].fit([kernel])
-    assert np.prod(short.features.lattice.period) < np.prod(long.features.lattice.period)
-    assert short.elbo.total > long.elbo.total + 1
-    assert "61 features" in short.status
-    assert "longer period" in short.status
-
-
 def test_time_limit_is_said(monkeypatch):
     rows = make_labels(100)
     fitter, _ = make_fitter(rows)

@@ -237,7 +237,12 @@ _FIRST_ROW_SHAPE = 1000
 
 
 def starts_for_rows(
-    kernel: Kernel, X: NDArray, y: NDArray, noise_variance: float | None = None
+    kernel: Kernel,
+    X: NDArray,
+    y: NDArray,
+    noise_variance: float | None = None,
+    *,
+    per_column: bool = True,
 ) -> list[Start]:
     """Return starts for a kernel whose values are not known, targets having variance one.
 
@@ -246,17 +251,19 @@ def starts_for_rows(
     Parameters
     ----------
     kernel : Kernel
-        On the columns of X; scalar lengthscales that are learned become one for each column.
+        On the columns of X.
     X : (n, d)
     y : (n,) or (n, p)
     noise_variance : float, optional
         Where the noise starts, if it is known.
+    per_column : bool
+        Whether scalar lengthscales that are learned become one for each column.
     """
     X = as_rows(X)
     targets = np.asarray(y, dtype=np.float64).reshape(len(X), -1)
     some = np.linspace(0, len(X) - 1, min(len(X), _MOST_ROWS)).astype(np.int64)
     X, targets = np.asarray(X[some], dtype=np.float64), targets[some]
-    template = _with_free_lengthscales(kernel, X.shape[1])
+    template = _with_free_lengthscales(kernel, X.shape[1]) if per_column else kernel
     shares = NOISE_SHARES if noise_variance is None else (noise_variance,)
     # Lengthscales do not change variances, whose making takes longer than all the rest.
     scaled = {share: with_variance(template, max(1 - share, 0.1)) for share in shares}

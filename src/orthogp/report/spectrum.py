@@ -100,12 +100,13 @@ class _Modes(NamedTuple):
 def learned_spectra(model: Any, box: Domain) -> list[Spectrum]:
     """Return the spectra of a regressor, one for each component if it is additive.
 
-    There are none of kernels on the sphere, where waves along columns have no meaning, and of
-    products on shared columns. The box is the range of the inputs that the kernel acts on.
+    There are none of kernels on the sphere, where waves along columns have no meaning, of products
+    on shared columns, and of sums that were fitted exactly, which have no lattices. The box is the
+    range of the inputs that the kernel acts on.
     """
-    if not model.kernel_.has_lattice:
-        return []
     posterior, sketch = model.posterior_, model._sketch
+    if not model.kernel_.has_lattice or (isinstance(sketch, KeptRows) and posterior.additive):
+        return []
     if isinstance(sketch, KeptRows) and len(box.width) <= MAX_DIMS:
         sketch = sketch.sums()
     statistics = sketch.statistics

@@ -41,7 +41,7 @@ from orthogp.kernels import (
     Sum,
 )
 from orthogp.kernels.base import ANGLE
-from orthogp.kernels.terms import Term
+from orthogp.kernels.terms import Term, component_kernels
 from orthogp.kernels.transformed import Sphere, own_periods
 from orthogp.learning.sketches import KeptRows, RowTotals, Sketch, totalled
 from orthogp.statistics import (
@@ -97,6 +97,13 @@ def demand_few_parts(kernel: Kernel, num_columns: int) -> None:
     most = _FEW_PARTS + num_columns * (num_columns + 1) // 2
     number = sum(1 for _ in kernel.primitives())
     demand(number <= most, f"must have at most {most} parts, got {number}", "kernel")
+
+
+def demand_components(kernel: Kernel, columns: NDArray, terms: tuple[tuple[int, ...], ...]) -> None:
+    """Raise `RefusedError` unless a kernel is a sum over these columns, of those that it sees."""
+    seen = all(c < len(columns) for term in terms for c in term)
+    demand(seen, f"must see the {len(columns)} columns of the model", "kernel")
+    component_kernels(kernel, [tuple(columns[list(term)]) for term in terms])
 
 
 def _distinct_columns(columns: tuple[int, ...], name: str) -> None:

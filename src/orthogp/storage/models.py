@@ -29,7 +29,6 @@ from orthogp.inference.likelihoods import StudentT
 from orthogp.inference.predictive import FamilyPosterior
 from orthogp.inference.separable import VaryingNoise
 from orthogp.kernels import Kernel, resolve_kernel
-from orthogp.kernels.terms import component_kernels
 from orthogp.kernels.transformed import Embedding
 from orthogp.learning.problem import Start
 from orthogp.learning.sketches import Sketch
@@ -42,6 +41,7 @@ from orthogp.storage.classes import (
     MOST_COLUMNS,
     Floats,
     demand,
+    demand_components,
     demand_few_parts,
     demand_shape,
 )
@@ -374,15 +374,15 @@ class KeptRegressor(KeptFit):
             demand(degrees > 2, "must be above 2", "degrees")
             family = replace(family, degrees=degrees)
         model.likelihood_ = family
-        rows = sketch.statistics.count
-        model._last = Start(
-            posterior.kernel, posterior.noise_variance, rows=rows, likelihood=family
-        )
+        learned = posterior.kernel, posterior.noise_variance
+        model._last = Start(*learned, rows=sketch.statistics.count, likelihood=family)
         model.statistics_, model.target_shift_ = sketch.statistics, sketch.shift
         features: Any = getattr(posterior, "features", None)
         model.posterior_, model.features_, model.period_ = posterior, features, None
+        if posterior.additive:
+            parts = posterior if isinstance(posterior, AdditivePosterior) else posterior.components
+            demand_components(self.kernel, self.columns, parts.columns)
         if isinstance(posterior, AdditivePosterior):
-            component_kernels(self.kernel, [tuple(self.columns[list(c)]) for c in features.columns])
             model.period_ = tuple(part.lattice.period for part in features.parts)
         elif isinstance(features, SeriesFeatures) or not isinstance(posterior, FamilyPosterior):
             model.period_ = None if features is None else features.lattice.period
