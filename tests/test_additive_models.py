@@ -231,6 +231,7 @@ def test_adding_and_removing_rows():
     half.partial_fit(further, Y[:3])
 
 
+@pytest.mark.filterwarnings("ignore:All targets share one kernel")
 def test_few_rows_have_the_components_of_the_exact_process():
     """A lattice with hardly anything left out has the same, with the same hyperparameters."""
     joint = FIXED + RBF(0.5, [0.7, 0.8]).on(0, 1)
