@@ -440,6 +440,7 @@ def test_a_curve_for_each_category_is_drawn_as_a_map_of_them():
     assert list(image.get_extent()[2 * across : 2 * across + 2]) == [-0.5, 2.5]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("solver", ["exact", "dense"])
 def test_the_status_calls_columns_what_the_user_does(solver):
     """The kernel sees three of five columns, of which the last has no effect."""

@@ -118,6 +118,7 @@ def test_constant_targets_are_predicted_with_a_warning():
     np.testing.assert_allclose(model.predict(X), 3.7, rtol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("solver", ["exact", "dense", "neighbours"])
 @pytest.mark.parametrize("value", [0.0, -2e9])
 def test_bands_around_constants_are_narrow(value, solver, tmp_path):

@@ -48,6 +48,7 @@ def some(weights: np.ndarray | None, chosen: np.ndarray) -> np.ndarray | None:
     return None if weights is None else weights[chosen]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("solver", ["dense", "exact", "neighbours"])
 @pytest.mark.parametrize(
     "seed", [*range(5), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(5, 16))]

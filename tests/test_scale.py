@@ -245,6 +245,7 @@ def test_squares_that_vanish_are_refused() -> None:
         GPRegressor("rbf").fit(X, 1e-160 * y)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("factor", "offset"), [(1e12, 1e20), pytest.param(1e-12, 0.0, marks=pytest.mark.slow)]
 )
@@ -260,6 +261,7 @@ def test_stochastic_training_has_the_units_of_y(factor: float, offset: float) ->
         np.testing.assert_allclose(found, known, rtol=0, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_stochastic_training_takes_single_precision_as_it_is() -> None:
     X, y, new = rows(1, 100)
     y = (1e37 * y).astype(np.float32)

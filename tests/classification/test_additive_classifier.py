@@ -52,6 +52,7 @@ def model():
 # ---------------------------------------------------------------------- how good it is
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["rbf", pytest.param("matern32", marks=pytest.mark.slow)])
 def test_two_of_five_columns_are_found_and_their_effect(name):
     def flips(n, seed):

@@ -18,6 +18,7 @@ def _run(estimator, check):
     check(estimator)
 
 
+@pytest.mark.slow
 @parametrize_with_checks([FIXED])
 def test_classifier_with_a_given_kernel_satisfies_scikit_learn(estimator, check):
     _run(estimator, check)

@@ -37,6 +37,7 @@ def explore(folder: Path, *arguments: str, **variables: str) -> subprocess.Compl
     )
 
 
+@pytest.mark.slow
 def test_the_page_is_opened_in_the_browser(folder: Path) -> None:
     browser = folder / "browser.py"
     browser.write_text('import sys; open("opened", "w").write(sys.argv[1])')

@@ -28,6 +28,7 @@ def test_widened_bands_are_those_of_student():
     assert t.ppf(0.975, few_rows.MANY - 1) < 1.03 * 1.959964
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("num_rows", "num_dims"), [(4, 1), (7, 2), (12, 5), (30, 3)])
 def test_bands_of_few_rows_cover_new_ones(num_rows, num_dims):
     shares = []

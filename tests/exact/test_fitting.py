@@ -124,6 +124,7 @@ def test_reported_likelihood_is_that_of_the_kernel() -> None:
 # ---------------------------------------------------------------------- parts of the rows
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("num_rows", "num_dims"), [(700, 2), (1400, 1)])
 def test_search_on_parts_ends_where_one_on_all_rows_does(num_rows: int, num_dims: int) -> None:
     rng = np.random.default_rng(0)

@@ -107,6 +107,7 @@ def test_gradient_of_the_bound_is_that_of_differences(features, kernel: Kernel) 
 # ---------------------------------------------------------------------- random frequencies
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kernel", "k"),
     [
@@ -265,6 +266,7 @@ def test_categories_have_points_at_their_codes() -> None:
     np.testing.assert_array_equal(codes, np.round(codes))
 
 
+@pytest.mark.slow
 def test_the_report_shows_each_column_with_the_others_in_the_middle(tmp_path) -> None:
     X, y = make_data(80, 5)
     model = GPRegressor("rbf", features="inducing-points", num_features=20).fit(X, y)

@@ -39,6 +39,7 @@ def agree_to_two_digits(value: float, figure: float) -> bool:
     return bool(abs(value - figure) <= 0.5 * 10.0 ** (np.floor(np.log10(figure)) - 1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kernel", "num", "figures"),
     [

@@ -49,6 +49,7 @@ def test_the_stated_error_is_that_at_the_rows(kernel, rows, noise, power):
     assert np.sqrt(np.mean(made)) < 0.2
 
 
+@pytest.mark.slow
 # Data determine most modes of the first, and few of the last.
 @pytest.mark.parametrize(
     "kernel", [Matern12(1.0, 0.3), Matern32(1.0, 0.1), RBF(1.0, 0.2)], ids=["12", "32", "rbf"]

@@ -186,6 +186,7 @@ def gated_rows(folder: Path, num_chunks: int, num_rows: int) -> da.Array:
     return da.concatenate(chunks)
 
 
+@pytest.mark.slow
 def test_only_sums_travel(address: str, tmp_path: Path) -> None:
     num_chunks, num_rows = 20, 20_000
     (tmp_path / "go").touch()

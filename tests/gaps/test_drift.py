@@ -136,6 +136,7 @@ def hidden_for_a_reason(seed=0):
     return X[~missing], y[~missing], X[missing], y[missing]
 
 
+@pytest.mark.slow
 def test_rows_missing_for_a_reason_are_predicted_better_with_the_share_without_rows():
     X, y, hidden, truth = hidden_for_a_reason()
     regressor = GPRegressor(Matern12(6.0, [8.0, 8.0]), noise_variance=0.02)

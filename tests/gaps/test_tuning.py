@@ -101,6 +101,7 @@ def test_a_common_factor_of_all_variances_comes_out_the_same():
     np.testing.assert_allclose(variances, variances[1], rtol=0.05)
 
 
+@pytest.mark.slow
 def test_reported_errors_are_those_of_predictions_from_the_kept_rows():
     X, y = smooth_field(1, 800)
     settings = {"noise_variance": 0.06, "learn": False, "solver": "iterative"}
@@ -119,6 +120,7 @@ def test_reported_errors_are_those_of_predictions_from_the_kept_rows():
     assert tuned.rmse_before == pytest.approx(expected, rel=0.02)
 
 
+@pytest.mark.slow
 def test_the_term_of_the_longest_range_is_tuned_unless_others_are_named():
     X, y = smooth_field(2, 800)
     kernel = Matern12(1.0, [0.05, 0.05]) + Matern32(25.0, [0.1, 0.1])

@@ -52,6 +52,7 @@ def test_masses_are_the_fourier_series_of_the_covariance(name):
     assert masses[0] + 2 * masses[1:].sum() == pytest.approx(2.0, rel=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", INNER)
 def test_covariance_comes_round(name):
     kernel = Cyclic(INNER[name], PERIOD)

@@ -138,6 +138,7 @@ def test_decimation_along_a_column_that_no_kernel_sees_is_as_large_as_can_be() -
     assert 1 < factors[0] < factors[1]
 
 
+@pytest.mark.slow
 @given(
     kind=kinds,
     lengthscale=st.floats(0.05, 2.0),

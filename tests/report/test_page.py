@@ -282,6 +282,7 @@ def test_names_and_units_are_the_users_and_are_escaped(plain_page: str) -> None:
 NAMES = ["$a$ <script>alert(1)</script>", "$b_{", "c$\\$", '"d" & $e$']
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["additive", "map", "additive classifier", "three classes"])
 def test_no_name_is_taken_for_mathematics_or_markup(kind: str) -> None:
     model, X, y = MODELS[kind]()

@@ -76,6 +76,7 @@ def written_out(
     return np.where(family.odd(orders), np.sin(phases) @ psi.T, np.cos(phases) @ psi.T)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_samples", [5, pytest.param(16, marks=slow)])
 @pytest.mark.parametrize("sampler", [pytest.param("stratified", marks=slow), "independent"])
 @pytest.mark.parametrize(

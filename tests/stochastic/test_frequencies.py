@@ -20,6 +20,7 @@ def double():
         yield
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [1, 2, 9, 50])
 def test_series_are_their_sums(size):
     rng = np.random.default_rng(size)

@@ -85,6 +85,7 @@ def test_several_targets_are_refused(rows: tuple[np.ndarray, np.ndarray]) -> Non
         StochasticGPRegressor().fit(X, np.stack([y, y], axis=1))
 
 
+@pytest.mark.slow
 def test_far_rows_are_predicted_by_the_prior_at_no_cost() -> None:
     """A quadrature that follows x = 1e7 would take ten million nodes for each of the rows."""
     rng = np.random.default_rng(0)

@@ -226,6 +226,7 @@ def test_stochastic_ascent_approaches_the_optimum() -> None:
     assert bound.exact(q) <= best.bound.total
 
 
+@pytest.mark.slow
 def test_maximise_comes_within_a_few_nats_of_the_best_factorised_q() -> None:
     rows, features = make_rows(8, 200, 1), lattice_features(21)
     y = rows.y[:, 0]

@@ -113,6 +113,7 @@ def run(*arguments: object) -> None:
     assert done.exit_code == 0, done.output
 
 
+@pytest.mark.slow
 def test_commands_hold_rows_for_diagnostics_unless_told_not_to(folder: Path) -> None:
     fit = ("fit", folder / "d.csv", "--target", "y", "--inputs", "a", "--solver", "dense")
     run(*fit, "--num-features", "15", "--out", folder / "with.orthogp")
