@@ -231,7 +231,6 @@ def test_adding_and_removing_rows():
     half.partial_fit(further, Y[:3])
 
 
-@pytest.mark.filterwarnings("ignore:All targets share one kernel")
 def test_few_rows_have_the_components_of_the_exact_process():
     """A lattice with hardly anything left out has the same, with the same hyperparameters."""
     joint = FIXED + RBF(0.5, [0.7, 0.8]).on(0, 1)
@@ -339,7 +338,6 @@ def test_weights_repeat_rows():
     assert weighted.elbo_ == pytest.approx(repeated.elbo_, rel=1e-6)
 
 
-@pytest.mark.filterwarnings("ignore:All targets share one kernel")
 def test_several_targets():
     targets = np.stack([Y, 3 * X[:, 0] - 1], axis=1)
     own = regressor(learn=True, max_seconds=5).fit(X, targets)

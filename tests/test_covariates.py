@@ -221,7 +221,6 @@ def test_files_keep_effects_and_names(solver: str, tmp_path: Path) -> None:
     assert "height" in again.summary()
 
 
-@pytest.mark.filterwarnings("ignore:All targets share one kernel")
 def test_several_targets_have_effects_each() -> None:
     data = problem(300)
     y = np.column_stack([data.y, -2 * data.y])

@@ -196,7 +196,6 @@ def test_a_kernel_object_is_in_the_units_of_y(factor: float, offset: float, lear
         np.testing.assert_allclose(found, known, rtol=0, atol=1e-7)
 
 
-@pytest.mark.filterwarnings("ignore:All targets share one kernel")
 def test_targets_of_different_size_do_not_disturb_each_other() -> None:
     X, y, new = rows(1, 150)
     targets = np.column_stack([y, np.cos(3 * X[:, 0]) + 0.1 * y, y**2])

@@ -362,7 +362,6 @@ def test_counts_have_no_sliders() -> None:
     assert "Gaussian noise" in live_content(Figures(model, None)).reason
 
 
-@pytest.mark.filterwarnings("ignore:All targets share one kernel")
 def test_where_there_are_no_sliders_there_is_a_reason() -> None:
     assert "single RBF or Matérn kernel" in reason(QuasiPeriodic(1.0, 1.0, 0.3, 1.0))
     assert "single RBF or Matérn kernel" in reason(RBF(1.0, 1.0) + Matern32(1.0, 1.0))
