@@ -54,8 +54,8 @@ Indices = NDArray[np.int64]
 _NEIGHBOURS = {True: (10, 16, 30), False: (10, 20, 40)}
 # The numbers of terms in the first two stages.
 _TERMS = (200, 800)
-# The fewest terms in the last stage, by whether there are up to three columns or more. Few columns
-# are cheap, and with heavy tails 2,000 terms leave the noise variance a standard error of 5 %.
+# The fewest terms in the last stage, by whether there are up to three columns or more. Terms in few
+# columns are cheap, and under heavy tails 2,000 of them determine the noise variance to 5 % only.
 _LAST_TERMS = {True: 10_000, False: 2_000}
 # The number of terms that log p(y) is estimated from.
 _SCORED_TERMS = 2_000
